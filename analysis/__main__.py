@@ -14,7 +14,7 @@ from analysis.tables.manifests import MANIFEST, GridManifest, read_combined_mani
 from analysis.tables.results import SPLITS, Results
 from magellan.config import load_experiment
 from magellan.config.modules import load_modules
-from magellan.core.arguments import ArgumentParser, file_path
+from magellan.core.arguments import ArgumentParser, file_path, new_file
 from magellan.core.errors import InputError, StorageError, printable, shown
 from magellan.core.parsing import parse_json
 from magellan.core.registry import is_built_in
@@ -42,6 +42,11 @@ def path(*names: str, **settings: Any) -> Option:
     return names, {"type": file_path, **settings}
 
 
+def output(*names: str, **settings: Any) -> Option:
+    """An argument that is a file to write."""
+    return names, {"type": new_file, **settings}
+
+
 def command(name: str, text: str, *options: Option) -> Callable[[Function], Function]:
     """Decorate the function of a command."""
 
@@ -54,8 +59,8 @@ def command(name: str, text: str, *options: Option) -> Callable[[Function], Func
 
 TABLES = path("tables", help="folder of combined tables")
 FOLDER = path("folder", help="results folder of an experiment, or a folder of combined tables")
-STEM = path("--stem", required=True, help="path without .png and .pdf (required)")
-OPTIONAL_STEM = path("--stem", help="draw it too: path without .png and .pdf (default: no)")
+STEM = output("--stem", required=True, help="path without .png and .pdf (required)")
+OPTIONAL_STEM = output("--stem", help="draw it too: path without .png and .pdf (default: no)")
 MODULES = option(
     "--module",
     action="append",
@@ -233,7 +238,7 @@ def _pictures(arguments: Arguments) -> None:
     "summary",
     "print the main numbers of an experiment, or write them as a page",
     FOLDER,
-    path("--html", help="write those of one goal space to this HTML file instead (default: no)"),
+    output("--html", help="write those of one goal space to this HTML file instead (default: no)"),
     option("--goal-space", help="goal space of the page (default: the first one)"),
     FORMAT,
 )
@@ -259,12 +264,14 @@ def _summary(arguments: Arguments) -> None:
     "page",
     "write the summary page: the finding, with figures",
     FOLDER,
-    path("html", help="HTML file to write, with a JSON file beside it"),
+    output("html", help="HTML file to write, with a JSON file beside it"),
     MODULES,
 )
 def _page(arguments: Arguments) -> None:
     from analysis.report import summary_page
 
+    if arguments.html.suffix == ".json":
+        raise InputError(f"html: {arguments.html} is not allowed: the JSON has that name")
     load_modules(arguments.module)
     results, statistics = _load_folder(arguments.folder, summary_page.STATISTICS)
     summary_page.write(results, statistics, arguments.folder / "figures", arguments.html)
@@ -274,7 +281,7 @@ def _page(arguments: Arguments) -> None:
     "coverage",
     "write a page: complete and missing runs of the grid, their time, memory and restarts",
     TABLES,
-    path("page", help="HTML file to write"),
+    output("page", help="HTML file to write"),
 )
 def _coverage(arguments: Arguments) -> None:
     manifest = read_combined_manifest(arguments.tables)

@@ -126,7 +126,7 @@ def separated() -> str:
                 last = f"{category['success'].iloc[-1]:.2f}"
                 cells.append(f"{last}, {at:,.0f}" if flags else f"{last}, never")
             dormant = (f"{share:.2f}" for share in category["dormant"].iloc[[0, -1]])
-            rows.append([f"`{sampler}`", str(seed), f"{areas[place]:.2f}", *cells, *dormant])
+            rows.append([f"`{sampler}`", str(seed), f"{areas[seed]:.2f}", *cells, *dormant])
     header = ["sampler", "seed", "success over the phase", "plants: at the end, mastered after"]
     header += ["herbivores", "carnivores", "dormant on carnivores, first", "last"]
     return in_table(header, rows)
@@ -150,7 +150,7 @@ def runs_one_by_one(folder: str) -> str:
         times = times_of(results, algorithm, "25k", "train").values()
         ends = success_curves(results, algorithm, "25k", "train")[..., -1]
         for place, seed in enumerate(results.seeds_of(algorithm, "25k")):
-            cells = [f"{area[place]:.2f}" for area in areas]
+            cells = [f"{area[seed]:.2f}" for area in areas]
             for end, (at, flags) in zip(ends[place], times, strict=True):
                 cells.append(f"{at[place]:,.0f}" if flags[place] else f"never; {end:.2f}")
             rows.append([named(algorithm), str(seed), *cells])
@@ -177,6 +177,7 @@ def estimates_and_practice(folders: Sequence[str], seeds: Sequence[int] | None =
     return in_table(header, rows)
 
 
+Values = np.ndarray | pd.Series
 VARIANTS = {
     "samplers_replay": ("success_replay", "uniform replay", "success replay"),
     "samplers_tenfold": ("tenfold_step", "step size 2e-4", "step size 1e-3"),
@@ -184,24 +185,26 @@ VARIANTS = {
 """Folders of the interactions' family: the variant, and what its sides are called."""
 
 
-def with_ends(values: np.ndarray) -> str:
+def with_ends(values: Values) -> str:
     """Mean of the pairs and its 95 % interval."""
+    values = np.asarray(values)
+    assert not np.isnan(values).any(), "a seed is on one side only"
     mean, interval = contrasts.mean_and_interval(values, (-2.0, 2.0))
     assert interval is not None
     return f"{mean:+.3f} ({interval[0]:+.3f} to {interval[1]:+.3f})"
 
 
 def with_tests(
-    rows: list[tuple[list[str], np.ndarray]], families: Any = None, halves: bool = False
+    rows: list[tuple[list[str], Values]], families: Any = None, halves: bool = False
 ) -> list[list[str]]:
     """To the cells of each row the mean of its values, its interval, and p after Holm."""
-    chances = [sign_flip_test(values).p for _, values in rows]
+    chances = [sign_flip_test(np.asarray(values)).p for _, values in rows]
     corrected = holm_within(chances, families or [0] * len(rows))
     return [
         [
             *cells,
             with_ends(values),
-            *[contrasts.halves(values)] * halves,
+            *[contrasts.halves(np.asarray(values))] * halves,
             f"{p:.3f}".replace("0.000", "< 0.001"),
         ]
         for (cells, values), p in zip(rows, corrected, strict=True)
@@ -212,12 +215,14 @@ def in_table(header: list[str], rows: list[list[str]]) -> str:
     return "\n".join([*printing.head(header), *map(printing.row, rows)])
 
 
-def success(folder: str, sampler: str, variant: str = "base", split: str = "train") -> np.ndarray:
-    """Mean success over training of each run: (seeds,)."""
-    return run_means(of(folder), Algorithm(sampler, variant), "25k", split)
+def success(folder: str, sampler: str, variant: str = "base", split: str = "train") -> pd.Series:
+    """Mean success over training of each run, by seed: (seeds,)."""
+    results, algorithm = of(folder), Algorithm(sampler, variant)
+    means = run_means(results, algorithm, "25k", split)
+    return pd.Series(means, results.seeds_of(algorithm, "25k"))
 
 
-def lead(folder: str, other: str, variant: str, split: str) -> np.ndarray:
+def lead(folder: str, other: str, variant: str, split: str) -> pd.Series:
     """MAGELLAN minus another sampler in a variant: (seeds,)."""
     return success(folder, "magellan", variant, split) - success(folder, other, variant, split)
 
@@ -278,8 +283,8 @@ def orders() -> str:
     for variant in dict.fromkeys(algorithm.variant for algorithm in results.algorithms):
         samplers = [name for name, other in results.algorithms if other == variant]
         means = {name: success("sensitivity", name, variant) for name in samplers}
-        for place, seed in enumerate(results.experiment["seeds"]):
-            ranked = sorted(((means[name][place], name) for name in samplers), reverse=True)
+        for seed in results.experiment["seeds"]:
+            ranked = sorted(((means[name][seed], name) for name in samplers), reverse=True)
             cells = ", ".join(f"`{name}` {mean:.2f}" for mean, name in ranked)
             rows.append([f"`{variant}`", str(seed), cells])
     header = ["variant", "seed", "mean success over training, training goals"]
@@ -739,6 +744,7 @@ def memories() -> str:
     for episodes, folder in (("500", "collapse_memory"), ("5,000", "collapse")):
         there, elsewhere = at_collapses(folder, term)
         both = (there - elsewhere).dropna()
+        there, elsewhere = there[both.index], elsewhere[both.index]
         errors = contrasts.scores(of(folder), term, "error")
         rows.append([episodes, f"{len(both)} of {len(errors)}"])
         rows[-1] += [f"{values.mean():+.3f}" for values in (there, elsewhere, both)]

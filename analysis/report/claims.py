@@ -81,6 +81,24 @@ class Claim(Section):
             raise ValueError(f"{value!r} is no rule; allowed: above X, below X, within X")
         return value
 
+    @model_validator(mode="after")
+    def _check_measure(self) -> Claim:
+        if self.measure == "mastered":
+            alone = len(self.terms) == 1 and self.terms[0].sign > 0
+            if not alone or self.category or self.rule[0] == "within" or self.rule[1] > 1.0:
+                raise InputError(
+                    f"mastered: {self.value!r}, {self.expected!r}, category {self.category!r}; "
+                    "allowed: one algorithm, above or below a share from 0 to 1, no category"
+                )
+        elif self.measure not in ("error", "collapse"):
+            for term in self.terms:
+                if term.estimator:
+                    raise InputError(
+                        f"value: {term.text} names an estimator; allowed: only with the measures "
+                        "error and collapse"
+                    )
+        return self
+
     @property
     def terms(self) -> tuple[Term, ...]:
         """The algorithms of `value`."""

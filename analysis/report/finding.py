@@ -146,8 +146,9 @@ def method_text(results: Results, comparison: pd.DataFrame) -> str:
     split = practised_split(results)
     categories = {len(evaluated_categories(results, name, split)) for name in results.goal_spaces}
     kind = settings(results)
-    over = family_size(results, comparison, results.goal_spaces[0])
-    holm = f", corrected over {over} comparisons (Holm)" if over > 1 else ""
+    sizes = {family_size(results, comparison, name) for name in results.goal_spaces} - {0}
+    over = number_text(sizes) if sizes else ""
+    holm = f", corrected over {over} comparisons (Holm)" if sizes - {1} else ""
     return (
         f"{SCORE_LABELS[PRIMARY_SCORE]}{results.counted_from}, {SPLIT_LABELS[split].lower()}, mean "
         f"of {number_text(categories)} categories; {kind.confidence:.0%} intervals; p by "

@@ -239,7 +239,7 @@ class Compared(NamedTuple):
     """A contrast in a goal space, on a split of the goals.
 
     Attributes:
-        goal_space: empty if all terms name theirs.
+        goal_space: empty if the terms name several.
         sides: numbers of each term, (seeds, categories).
         p: of the mean of the categories; NaN where 0 is no hypothesis: means without a sign.
         p_holm: corrected over the `tests` of its family.
@@ -258,7 +258,7 @@ class Compared(NamedTuple):
 def compare(
     results: Results, contrasts: Sequence[str], of: str = "success", splits: Sequence[str] = SPLITS
 ) -> list[Compared]:
-    """Compute contrasts in every goal space, or once if all terms name theirs.
+    """Compute contrasts in every goal space, or once if all terms name one.
 
     p values are corrected over the contrasts of a goal space, on each split or on all together
     (`analysis.family`).
@@ -297,12 +297,14 @@ def compare(
 
 
 def _spaces(results: Results, text: str, terms: Sequence[Term]) -> list[str]:
-    """Goal spaces in which all terms have runs, of the same seeds; empty: those that they name."""
-    named = all(term.goal_space for term in terms)
-    candidates = [""] if named else results.goal_spaces
+    """Goal spaces in which all terms have runs, of the same seeds; empty: those they name."""
+    named = {term.goal_space for term in terms}
+    across = [*named] if len(named) == 1 else [""]
+    candidates = results.goal_spaces if "" in named else across
     spaces = [space for space in candidates if all(t.has_runs(results, space) for t in terms)]
     if not spaces:
-        names = ", ".join("/".join(algorithm) for algorithm in results.algorithms)
+        having = (algorithm for algorithm in results.algorithms if results.manifests_of(algorithm))
+        names = ", ".join("/".join(algorithm) for algorithm in having)
         raise InputError(
             f"{text!r}: not all terms have runs; allowed: {names}, with @ and one of "
             f"{', '.join(results.goal_spaces)}"
@@ -344,15 +346,17 @@ def tables(
 
 def _table(measure: str, on_splits: Sequence[Compared], bounds: Bounds) -> Table:
     first = on_splits[0]
+    tests = [one.tests for one in on_splits if one.p == one.p]
+    several = max(tests, default=0) > 1
     terms = [term.text for term in first.terms] if len(first.terms) > 1 else []
     header = ["split", "category", *terms, "difference" if terms else "mean"]
     header += [f"{BOOTSTRAP.confidence:.0%} interval", "n", "halves of the seeds", "p"]
-    header += ["p, uncorrected"] * (first.tests > 1)
+    header += ["p, uncorrected"] * several
     rows = []
     for one in on_splits:
         shown = (*one.sides[: len(terms)], total(one.terms, one.sides))
         sides = [side.assign(**{MEAN: side.mean(axis=1)}) for side in shown]
-        p_values = [one.p_holm, one.p][: 2 if one.tests > 1 else 1]
+        p_values = [one.p_holm, *[one.p] * several]
         for name, column in sides[-1].items():
             values = column.dropna().to_numpy()
             cells = [f"{side[name].mean():.3f}" for side in sides[:-1]]
@@ -360,8 +364,8 @@ def _table(measure: str, on_splits: Sequence[Compared], bounds: Bounds) -> Table
             if name == MEAN:
                 tested = [halves(values), *(f"{p:.3f}" if p == p else "" for p in p_values)]
             rows.append([one.split, name, *cells, *_numbers(values, bounds), *tested])
-    holm = f", Holm over {first.tests}" if first.tests > 1 else ""
-    test = f" (sign flips by seed{holm})" if first.p == first.p else ""
+    holm = f", Holm over {' and '.join(map(str, dict.fromkeys(tests)))}" if several else ""
+    test = f" (sign flips by seed{holm})" if tests else ""
     where = f", goal space {first.goal_space}" if first.goal_space else ""
     return Table(f"{measure}{where}: {first.text}{test}", header, rows)
 

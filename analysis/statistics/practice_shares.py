@@ -127,11 +127,15 @@ def exploited_shares(
 def exploited_counts(
     results: Results, algorithm: Algorithm, goal_space: str
 ) -> pd.DataFrame | None:
-    """`run_counts` minus the expected draws of exploration; None if these are unknown."""
+    """`run_counts` minus the expected draws of exploration; None if these are unknown.
+
+    Epsilon is that of the rows of `training`, so that it is unknown for a run without any.
+    """
     explored = explored_shares(results, algorithm, goal_space)
-    if explored is None:
-        return None
     training = results.table("training", **_where(algorithm, goal_space))
+    recorded = set(training["seed"]) == set(results.seeds_of(algorithm, goal_space))
+    if explored is None or not recorded:
+        return None
     parts = []
     for seed, run in run_counts(results, algorithm, goal_space).groupby("seed"):
         ends = run.index.get_level_values("episode").to_numpy()

@@ -23,6 +23,7 @@ COLUMNS = (
     *("sampler", "track", "axis", "value", "seed", "success", "final", "seconds"),
     "estimation_episodes",
 )
+NUMBERS = ("value", "seed", "success", "final", "seconds", "estimation_episodes")
 MARKS = {"ahead": "", "equal": " =", "behind": " -"}
 """Suffixes of cells: not told apart from `random` (=), behind it (-)."""
 
@@ -48,7 +49,22 @@ def load(path: Path) -> Axes:
     absent = [name for name in COLUMNS if name not in frame]
     if absent or not isinstance(metadata, dict) or not isinstance(metadata.get(BASE), dict):
         raise InputError(f"{path}: no table of python -m magellan axes; missing: {absent or BASE}")
+    _check(path, frame, metadata[BASE])
     return Axes(frame, metadata)
+
+
+def _check(path: Path, frame: pd.DataFrame, base: Mapping[str, Any]) -> None:
+    for column in NUMBERS:
+        if frame[column].dtype.kind not in "if":
+            raise InputError(f"{path}: column {column!r} has text; allowed: numbers")
+    for axis in sorted(set(frame["axis"].astype(str)) - {BASE}):
+        if type(base.get(axis)) not in (int, float):
+            raise InputError(f"{path}: {BASE} of the JSON file has no number of the axis {axis!r}")
+    twice = frame[frame.duplicated(["sampler", "axis", "value", "seed"])]
+    if len(twice):
+        sampler, axis, value, seed = twice.iloc[0][["sampler", "axis", "value", "seed"]]
+        where = f"{sampler}, {axis} {value}, seed {seed}"
+        raise InputError(f"{path}: {where} is there twice; allowed: each run once")
 
 
 def place(axes: Axes, axis: str = BASE, value: float = 0.0) -> pd.DataFrame:
@@ -166,10 +182,12 @@ def _axis_table(axis: str, by_value: ByValue, rules: list[str], axes: Axes) -> T
 
 
 def _share(standing: Standing) -> str:
-    """`0.23 (0.20 to 0.26)`, and a mark."""
+    """`0.23 (0.20 to 0.26)`, and a mark; empty where the oracle is no better than `random`."""
     assert standing.gain is not None
     assert standing.regret is not None
     distance = standing.gain.value + standing.regret.value
+    if distance == 0.0:
+        return ""
     value, low, high = (f"{number / distance:.2f}" for number in standing.gain)
     return f"{value} ({low} to {high}){MARKS[standing.verdict]}"
 

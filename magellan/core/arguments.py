@@ -70,6 +70,14 @@ def file_path(text: str) -> Path:
     return Path(text)
 
 
+def new_file(text: str) -> Path:
+    """Parse the path of a file to write; an argparse type."""
+    path = file_path(text)
+    if not path.name:
+        raise argparse.ArgumentTypeError(f"{shown(text)} is no file; allowed: a path with a name")
+    return path
+
+
 # --- common arguments -----------------------------------------------------------------------------
 
 

@@ -67,6 +67,9 @@ def test_no_exploitation_is_estimated_where_exploration_is_not_known(results):
     unknown = with_configs(results, world="far")
     unknown.__dict__["categories"] = results.categories
     assert behaviour.exploited_shares(unknown, ONLINE, SPACE) is None
+    training = results.tables["training"]
+    unrecorded = with_tables(results, training=training[training["sampler"] != "online"])
+    assert behaviour.exploited_shares(unrecorded, ONLINE, SPACE) is None
 
 
 def test_the_mix_of_goals_is_that_of_the_last_phase_or_of_the_manifest(results):

@@ -114,6 +114,10 @@ def test_contradicted_claims_say_why(reference):
         ({"expected": "more"}, "is no rule; allowed: above X"),
         ({"study": "unknown"}, "study: 'unknown' is unknown; allowed: known"),
         ({"measure": "luck"}, "measure"),
+        ({"measure": "mastered", "value": "magellan + random"}, "allowed: one algorithm"),
+        ({"measure": "mastered", "expected": "above 2"}, "a share from 0 to 1"),
+        ({"measure": "mastered", "category": "grasp"}, "no category"),
+        ({"value": "magellan:learned"}, "magellan:learned names an estimator; allowed: only with"),
     ],
 )
 def test_a_wrong_file_is_refused(tmp_path, keys, says):

@@ -2,6 +2,7 @@
 
 import errno
 import io
+import json
 import os
 import subprocess
 import sys
@@ -132,6 +133,33 @@ def test_axes_without_their_ends_are_refused(name, tmp_path, refused):
     (tmp_path / "axes.json").write_bytes((committed / "axes.json").read_bytes())
     line = refused("axes", tmp_path / "axes.csv")
     assert line == f"error: axes: {name} has no finished runs at a value; allowed: some at each\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda frame, base: (pd.concat([frame, frame.tail(1)]), base), "is there twice"),
+        (lambda frame, base: (frame.assign(success="a"), base), "column 'success' has text"),
+        (lambda frame, base: (frame, {**base, "noise": None}), "no number of the axis 'noise'"),
+    ],
+)
+def test_damaged_axes_are_refused(change, says, tmp_path, refused):
+    committed = ROOT / "results/reference/axes"
+    about = json.loads((committed / "axes.json").read_text(encoding="utf-8"))
+    frame, about["base"] = change(pd.read_csv(committed / "axes.csv"), about["base"])
+    frame.to_csv(tmp_path / "axes.csv", index=False)
+    (tmp_path / "axes.json").write_text(json.dumps(about), encoding="utf-8")
+    assert says in refused("axes", tmp_path / "axes.csv")
+
+
+@pytest.mark.parametrize("words", [("coverage", "."), ("summary", "--html", "/"), ("page", ".")])
+def test_a_file_to_write_needs_a_name(words, folder, refused):
+    name, *output = words
+    assert "is no file; allowed: a path with a name" in refused(name, folder, *output)
+
+
+def test_a_page_is_not_overwritten_by_its_json(folder, refused, tmp_path):
+    assert "the JSON has that name" in refused("page", folder, tmp_path / "page.json")
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from analysis.tables.results import rows_where
 from magellan.core.errors import InputError
 from tests.analysis import synthetic
 from tests.analysis.synthetic import to_markdown
+from tests.pages import REFERENCE
 
 SEEDS = (3, 1, 2)
 GOAL_SPACE = synthetic.GOAL_SPACE
@@ -279,6 +280,22 @@ def test_terms_may_name_goal_spaces(tmp_path):
     other = synthetic.with_tables(results, evaluation=evaluation[kept])
     with pytest.raises(InputError, match="different categories"):
         contrasts.compare(other, [" - ".join(both)])
+
+
+def test_a_family_has_the_contrasts_of_a_goal_space_whether_or_not_they_name_it(replays):
+    named = f"random/uniform@{GOAL_SPACE} - online/uniform@{GOAL_SPACE}"
+    compared = contrasts.compare(replays, [named, "magellan/uniform - magellan/success"])
+    assert [one.goal_space for one in compared] == [GOAL_SPACE] * 4
+    assert [one.tests for one in compared] == [2] * 4
+
+
+def test_tables_are_whole_where_a_split_has_fewer_tests():
+    """On unseen goals only one of these two has a collapse."""
+    results = store.load(REFERENCE / "released")
+    made = contrasts.tables(results, ["magellan/public", "ek_online/public"], "collapse")
+    for table in made:
+        assert {len(row) for row in table.rows} == {len(table.columns)}
+    assert "Holm over 2 and 1" in made[1].caption
 
 
 # --- what is refused ----------------------------------------------------------------------------

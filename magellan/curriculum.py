@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -30,7 +30,7 @@ from magellan.core.errors import InputError, not_allowed, shown
 from magellan.core.randomness import Streams, initial_seeds
 from magellan.core.registry import is_built_in
 from magellan.samplers import SAMPLERS, SamplerSpec
-from magellan.training.estimators import Estimators
+from magellan.training.estimators import LOST, Estimators
 from magellan.worlds import Categories, Category
 from magellan.worlds.texts import Texts
 
@@ -60,8 +60,8 @@ class Curriculum:
             `{"samplers": {"epsilon_decay": 50}, "competence": {"refresh": 8}}`.
         play: plays goals (n,) once for evaluation and returns success (n,); for samplers whose
             estimator requests it, such as ek_eval.
-        order: all groups from easy to hard, for adarft and e2h; by default they are in the order of
-            their names, as the shares of `scripted` are.
+        order: all groups from easy to hard, for adarft, e2h and scripted; by default they are in
+            the order of their names.
 
     Raises:
         InputError: a value that is not allowed, or an argument that this sampler needs is missing.
@@ -80,13 +80,14 @@ class Curriculum:
         order: Sequence[str] | None = None,
     ) -> None:
         self._config = _run_config(sampler, seed, settings or {})
-        if groups is not None and not all(isinstance(name, str) for name in groups):
-            raise not_allowed("groups", list(groups), "a list of names")
+        for argument, listed in (("groups", groups), ("order", order), ("impossible", impossible)):
+            if listed is not None or argument == "impossible":
+                _check_names(argument, listed)
         for name, value, may_be in (("embed", embed, "a name or "), ("play", play, "")):
             if not (value is None or callable(value) or (may_be and isinstance(value, str))):
                 raise not_allowed(name, value, f"{may_be}a function")
         names = _ordered(set([SINGLE_GROUP] if groups is None else groups), order, sampler)
-        if isinstance(impossible, str) or set(impossible) - set(names):
+        if set(impossible) - set(names):
             raise InputError(
                 f"impossible: {shown(impossible)} is not allowed; allowed: a list of groups, of "
                 f"{', '.join(names)}"
@@ -120,7 +121,7 @@ class Curriculum:
 
     def sample(self, n: int) -> np.ndarray:
         """Draw `n` goals with replacement; return their indices, int64 (n,)."""
-        if not isinstance(n, int | np.integer) or n < 0:
+        if not isinstance(n, int | np.integer) or isinstance(n, bool) or n < 0:
             raise not_allowed("n", n, "a whole number >= 0")
         if self._play is not None:
             self._estimators.play_wanted(self._episodes, lambda goals, _: self._played(goals))
@@ -155,6 +156,8 @@ class Curriculum:
             raise InputError(
                 f"indices: {shown(invalid[0].item())} is not allowed; allowed: 0 to {len(self) - 1}"
             )
+        if advantage is not None:
+            advantage = _numbers("advantage", advantage)
         outcomes = Outcomes(goals, _numbers("success", success), advantage=advantage)
         self.sampler.update(outcomes)
         self._episodes += len(outcomes)
@@ -185,6 +188,8 @@ class Curriculum:
                 the model does not know a word of a goal, or reads two goals alike.
         """
         for name, estimator in self._estimators.by_name.items():
+            if name not in estimators_of(self._config):
+                raise InputError(f"goals: cannot add any, as {LOST.format(name)}")
             if type(estimator).set_goal_space is CompetenceEstimator.set_goal_space:
                 raise InputError(
                     f"goals: cannot add any, as the estimator {name!r} has no `set_goal_space`"
@@ -298,9 +303,18 @@ def _ordered(groups: set[str], order: Sequence[str] | None, sampler: str) -> lis
     return names if order is None else list(order)
 
 
+def _check_names(argument: str, names: Any) -> None:
+    listed = isinstance(names, Iterable) and not isinstance(names, str)
+    if not listed or not all(isinstance(name, str) for name in names):
+        raise not_allowed(argument, names, "a list of names")
+
+
 def _numbers(name: str, values: Any) -> np.ndarray:
     """An argument as an array of numbers or booleans (m,)."""
-    numbers = np.asarray(values).reshape(-1)
+    try:
+        numbers = np.asarray(values).reshape(-1)
+    except ValueError:  # ragged
+        raise not_allowed(name, values, "one number for each episode") from None
     if numbers.dtype.kind not in "biuf" and len(numbers):
         raise not_allowed(name, numbers.tolist()[0], "numbers")
     return numbers
@@ -325,6 +339,8 @@ def group_advantages(indices: Any, rewards: Any) -> np.ndarray:
 
 def _run_config(sampler: str, seed: int, settings: Settings) -> RunConfig:
     """Configuration of a run with this sampler; only sections that affect goals are allowed."""
+    if not isinstance(settings, Mapping):
+        raise not_allowed("settings", settings, "sections of constants, by name")
     spec = SAMPLERS.find(sampler)
     allowed = {"samplers", "backbone", "backend", spec.section}
     for name, section in settings.items():

@@ -342,7 +342,7 @@ CASES = {
     "backbone.model: 'no/such' is missing": lambda: Curriculum(GOALS, embed="no/such"),
     "groups: none given; the sampler ek_online chooses": lambda: Curriculum(GOALS, "ek_online"),
     "groups: 2 is not allowed; allowed: one for each of 12": lambda: make(
-        "online", groups="ab", order=None
+        "online", groups=["a", "b"], order=None
     ),
     "groups: 0 is not allowed": lambda: make("online", groups=np.array([]), order=None),
     "groups: ['none'] is not allowed": lambda: make("online").add(["a"], ["none"]),
@@ -387,6 +387,14 @@ CASES = {
     "play: success [1, 1] is not allowed; allowed: 0 or 1 for": lambda: make(
         "ek_eval", play=lambda goals: [1, 1]
     ).sample(1),
+    "order: 3 is not allowed; allowed: a list of names": lambda: make("random", order=3),
+    "order: [1, 'x'] is not allowed; allowed: a list": lambda: make("random", order=[1, "x"]),
+    "impossible: None is not allowed": lambda: make("random", impossible=None),
+    "groups: 3 is not allowed; allowed: a list": lambda: Curriculum(GOALS, "random", groups=3),
+    "settings: [1] is not allowed": lambda: make("random", settings=[1]),
+    "indices: [[1], [1, 2]] is not allowed": lambda: make("random").update([[1], [1, 2]], [1]),
+    "advantage: 'x' is not allowed": lambda: make("random").update([1], [1], ["x"]),
+    "n: True is not allowed": lambda: make("random").sample(True),
     "indices: True is not allowed": lambda: make("random").update([True], [1]),
     "impossible: ['grows'] is not allowed; allowed: a list": lambda: make(
         "random", impossible=["grows"]

@@ -16,6 +16,7 @@ from magellan.config import (
     run_model,
     stored_config,
 )
+from magellan.config.grid import shared_beginnings
 from magellan.config.identity import GENERATION, MATTERS_IF
 from magellan.config.resolve import RETIRED
 from magellan.core.errors import InputError
@@ -162,6 +163,55 @@ def test_a_key_that_is_added_remakes_no_run(tmp_path):
         assert same(run(), run(another_sampler={"power": 3.0}))
     finally:
         SAMPLERS.remove("another_sampler")
+
+
+def test_constants_of_ones_own_may_be_lists_and_mappings_and_names_those_of_sections(tmp_path):
+    module = tmp_path / "own.py"
+    module.write_text(
+        "from magellan.samplers import register_sampler\n"
+        "from magellan.core.settings import Section\n"
+        "class Settings(Section):\n"
+        "    levels: list[float] = []\n"
+        "    shares: dict[str, float] = {'grasp': 1.0, 'grow_plant': 2.0}\n"
+        "@register_sampler('own', settings=Settings)\n"
+        "def build(parts, settings): ...\n"
+        "@register_sampler('budget')\n"
+        "def other(parts, settings): ...\n"
+    )
+    short, long = (run("random", budget={"episodes": number}) for number in (60, 600))
+    before = identity(short), identity(long)
+    layers = [{}, {"shares": {"grasp": 1.0}}, {"shares": {}}, {"levels": [0.5]}]
+    values = {"experiment": "x", "modules": [str(module)], "samplers": ["own"], "seeds": [1]}
+    values["goal_spaces"] = ["40-20-12-8-8"]
+    values["variants"] = {f"v{place}": {"own": layer} for place, layer in enumerate(layers)}
+    try:
+        assert len({each.identity for each in grid(load_experiment(values))}) == len(layers)
+        assert (identity(short), identity(long)) == before
+    finally:
+        SAMPLERS.remove("own")
+        SAMPLERS.remove("budget")
+
+
+def test_an_experiment_is_checked_with_its_own_samplers():
+    values = {"experiment": "x", "samplers": ["random", "ek_online"], "seeds": [1]}
+    values |= {"goal_spaces": ["40-20-12-8-8"], "overrides": {"observers": ["learned_groups"]}}
+    assert len(grid(load_experiment(values))) == 2
+    with pytest.raises(
+        InputError, match=r"^overrides.observers: learned and learned_groups in one"
+    ):
+        load_experiment({**values, "samplers": ["random", "magellan"]})
+
+
+@pytest.mark.parametrize(("every", "kept"), [(100, {100}), (20, {None})])
+def test_runs_start_from_checkpoints_that_a_round_cannot_skip(every, kept):
+    """A round of the preset has 64 steps, and keeps one checkpoint."""
+    budget = {"steps": 400, "evaluate_every": 200, "keep_every": every}
+    other = [{"phases": [{"until": 100}, {"goal_space": f"40-20-12-8-{n}"}]} for n in (4, 2)]
+    variants = {"long": {}, "one": other[0], "two": other[1]}
+    values = {"experiment": "x", "preset": "smoke", "samplers": ["random"], "seeds": [0]}
+    values |= {"goal_spaces": ["40-20-12-8-8"], "variants": variants}
+    starts = shared_beginnings(grid(load_experiment({**values, "overrides": {"budget": budget}})))
+    assert {start.kept for start in starts.values()} == kept
 
 
 def test_the_identity_is_the_hash_of_what_is_counted():

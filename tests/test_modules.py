@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 
+import numpy as np
 import pytest
 
 from analysis.figures import FIGURES
@@ -94,6 +95,12 @@ def test_an_estimator_that_a_sampler_brings_itself_has_the_samplers_name(tmp_pat
     path.write_text(BRINGS_ITS_ESTIMATOR)
     try:
         manifest = train(run_of(path), tmp_path / "run", False, "none")
+        phases = [{"until": 20}, {"goal_space": "40-20-12-8-4"}]
+        with pytest.raises(InputError, match=r"^phases: the sampler 'mine' brings its own"):
+            train(run_of(path, phases=phases), tmp_path / "phases", False, "none")
+        curriculum = Curriculum(["a", "b"], "mine", groups=["x", "y"], play=np.zeros_like)
+        with pytest.raises(InputError, match=r"^goals: cannot add any, .* brings its own"):
+            curriculum.add(["c"], ["x"])
     finally:
         SAMPLERS.remove("mine")
     assert manifest["driver"] == "mine"

@@ -247,7 +247,10 @@ class Plan:
         self.experiment = experiment
         self.values = experiment.model_dump(mode="json")
         self.folder = experiment_folder(experiment)
-        self.grid = grid(experiment)
+        try:
+            self.grid = grid(experiment)
+        except InputError as error:
+            stop(error)
         self.starts = shared_beginnings(self.grid)
         self.beginnings = [start.run for start in self.starts.values()]
         self._run = {run.identity: run for run in (*self.beginnings, *self.grid)}

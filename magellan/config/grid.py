@@ -187,6 +187,9 @@ def _keeps(run: PlannedRun, first: PlannedRun) -> bool:
     last = phases_of(run.config)[-1]
     if end % budget.keep_every or not last.begins < end < budget.end:
         return False
+    agent = run.config.agent
+    if budget.unit != "updates" and budget.keep_every < max(agent.num_envs, agent.steps_per_update):
+        return False  # a round, which may be longer, keeps one checkpoint
     return identity(truncated(run.config, end)) == first.identity
 
 
@@ -229,7 +232,10 @@ def check_models(experiment: ExperimentConfig) -> None:
 def models_of(experiment: ExperimentConfig) -> list[str]:
     """Return the distinct values of `backbone.model` of an experiment's runs."""
     layers = variants_of(experiment).values()
-    configs = (_resolve(experiment, [experiment.overrides, layer]) for layer in layers)
+    configs = (
+        _resolve(experiment, [{"sampler": sampler}, experiment.overrides, layer])
+        for layer, sampler in itertools.product(layers, experiment.samplers)
+    )
     return list(dict.fromkeys(config.backbone.model for config in configs))
 
 
@@ -247,17 +253,18 @@ def _resolve_layer(
                 f"allowed here: observers, phases, {', '.join(sections())}"
             )
     try:
-        return _resolve(experiment, layers)
+        configs = [_resolve(experiment, [{"sampler": s}, *layers]) for s in experiment.samplers]
+        return configs[0]
     except InputError as error:
         raise InputError(f"{where}.{error}") from None
 
 
 def _check_variants(variants: Mapping[str, RunConfig]) -> None:
     """Refuse variants with the same values, or with several units: one is the x axis of figures."""
-    names: dict[RunConfig, str] = {}
+    names: dict[str, str] = {}
     units: dict[str, str] = {}
     for name, config in variants.items():
-        same = names.setdefault(config, name)
+        same = names.setdefault(config.model_dump_json(), name)
         if same != name:
             raise InputError(
                 f"variants.{name}: is the same as variants.{same}; allowed: a difference "

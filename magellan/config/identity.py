@@ -18,7 +18,7 @@ from magellan.backends import BACKENDS
 from magellan.competence import ESTIMATORS
 from magellan.config.modules import own_code
 from magellan.config.phases import driver_of, drivers_of, phases_of
-from magellan.config.schema import RunConfig, run_model, sections
+from magellan.config.schema import RunConfig, run_model
 from magellan.model.settings import BackendConfig
 from magellan.samplers import SAMPLERS
 from magellan.worlds import DEFAULT_WORLD, WORLDS
@@ -122,11 +122,10 @@ def _unused_sections(config: RunConfig) -> set[str]:
     """Sections of samplers, estimators and backends that do not count for this run."""
     used = {SAMPLERS[phase.sampler].section for phase in phases_of(config)}
     used |= {ESTIMATORS[name].section for name in estimators_of(config)}
-    optional = {sampler.section for sampler in SAMPLERS.values()}
-    optional |= {estimator.section for estimator in ESTIMATORS.values()}
-    # Operational; a backend without constants has no section, whatever its name.
-    optional |= {backend.section for backend in BACKENDS.values() if backend.settings.model_fields}
-    return (optional - used) & set(sections())
+    specs = (*SAMPLERS.values(), *ESTIMATORS.values(), *BACKENDS.values())
+    # One without constants has no section, whatever its name. Those of backends are operational.
+    optional = {spec.section for spec in specs if spec.settings.model_fields}
+    return optional - used
 
 
 def own_code_of(config: RunConfig) -> dict[str, dict[str, str]]:
@@ -148,10 +147,12 @@ def identity(config: RunConfig) -> str:
     return hash_of(counted(config))
 
 
-def flat_keys(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Flatten a nested mapping: `section.key` -> value."""
+def flat_keys(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Flatten sections: `section.key` -> value, which may be a mapping; flat keys stay."""
     flat: dict[str, Any] = {}
     for key, value in values.items():
-        inner = flat_keys(value, f"{prefix}{key}.") if isinstance(value, Mapping) else None
-        flat |= {f"{prefix}{key}": value} if inner is None else inner
+        if isinstance(value, Mapping) and "." not in key:
+            flat |= {f"{key}.{name}": inner for name, inner in value.items()}
+        else:
+            flat[key] = value
     return flat

@@ -35,6 +35,18 @@ def _cell(value: Any) -> Any:
     return value
 
 
+def new_folder(folder: Path) -> None:
+    """Make a folder, and those above it, unless it is there.
+
+    Raises:
+        StorageError: it cannot be made, or is a file.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+
+
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file so that readers see the old or the new content, even after a power failure.
 

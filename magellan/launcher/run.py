@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from magellan.backends.lamorel.section import Servers, at, check_version
-from magellan.config import RunConfig, flat_keys, phases_of
+from magellan.config import RunConfig, phases_of
 from magellan.core.environment import prepare_threads
 from magellan.core.errors import (
     InputError,
@@ -112,6 +112,15 @@ def _check_processes() -> None:
         )
 
 
+def _given(values: Mapping[str, Any]) -> Iterator[str]:
+    """Names of all keys, at any depth, whose values are not empty."""
+    for key, value in values.items():
+        if value:
+            yield key
+        if isinstance(value, Mapping):
+            yield from _given(value)
+
+
 def _check_model(folder: Path, servers: Servers) -> None:
     """Refuse a model whose type differs from lamorel's section, or whose files name code to run.
 
@@ -121,9 +130,9 @@ def _check_model(folder: Path, servers: Servers) -> None:
 
     for name in ("config.json", "tokenizer_config.json"):
         path = folder / name
-        values = flat_keys(read_json_object(path)) if path.is_file() else {}
+        given = set(_given(read_json_object(path))) if path.is_file() else set()
         for key, effect in OBEYED.items():
-            if any(key in path_of.split(".") for path_of, value in values.items() if value):
+            if key in given:
                 raise InputError(
                     f"{servers.model_key}: {shown(servers.model)} has {key} in {name}, {effect}; "
                     "allowed: a model without"

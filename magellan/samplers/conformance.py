@@ -19,7 +19,7 @@ from magellan.competence import (
     Outcomes,
     make_estimator,
 )
-from magellan.competence.arms import EachCategory, Regions
+from magellan.competence.arms import Regions
 from magellan.competence.ensemble import Ensemble, EnsembleSettings
 from magellan.core.errors import InputError
 from magellan.samplers import SAMPLERS, make_sampler
@@ -172,9 +172,31 @@ def make(name: str, goals: FewGoals = TEN_GOALS, seed: int = 0, **settings: Any)
     return make_sampler(name, parts, spec.settings(**own))
 
 
+class WatchedGoals(FewGoals):
+    """Notes whether the goals' categories are read."""
+
+    read = False
+
+    @property
+    def sizes(self) -> np.ndarray:
+        self.read = True
+        return super().sizes
+
+    def categories_at(self, positions: np.ndarray) -> np.ndarray:
+        self.read = True
+        return super().categories_at(positions)
+
+    def nth(self, category: int, ranks: np.ndarray) -> np.ndarray:
+        self.read = True
+        return super().nth(category, ranks)
+
+
 def track_of(name: str) -> str:
-    """Track of a sampler: `GROUPS` if its arms are the categories, otherwise `SAME`."""
-    return GROUPS if isinstance(make(name).arms, EachCategory) else SAME
+    """Track of a sampler: `GROUPS` if it, or its estimator, reads categories; otherwise `SAME`."""
+    goals = WatchedGoals(TEN_GOALS.categories.tolist())
+    sampler = make(name, goals, **SETTINGS)
+    practise(sampler, np.random.default_rng(1), updates=3)
+    return GROUPS if goals.read else SAME
 
 
 def practise(sampler: GoalSampler, episodes: np.random.Generator, updates: int) -> None:

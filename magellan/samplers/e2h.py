@@ -19,7 +19,7 @@ class E2hSettings(Section):
     schedule: Literal["cosine", "gaussian"] = Field("cosine", description="E2H-C or E2H-G.")
     updates: Count = Field(1_600, description="Policy updates until the schedule ends.")
     exponent: Positive = Field(0.5, description="Of time in the mean of `gaussian`.")
-    sigma: Positive = Field(0.5, description="Standard deviation of `gaussian`, in groups.")
+    sigma: float = Field(0.5, ge=0.01, description="Standard deviation of `gaussian`, in groups.")
 
 
 class E2h(Rule):
@@ -33,7 +33,8 @@ class E2h(Rule):
             easy = (1 + np.cos(np.pi * time)) / 2
             return floor * (easy * (groups[::-1] + 1) + (1 - easy) * (groups + 1))
         mean = time**settings.exponent * (len(groups) - 1)
-        density = np.exp(-((groups - mean) ** 2) / (2 * settings.sigma**2))
+        exponents = -(((groups - mean) / settings.sigma) ** 2) / 2
+        density = np.exp(exponents - exponents.max())
         return floor + (1 - len(groups) * floor) * density / density.sum()
 
 

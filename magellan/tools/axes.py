@@ -22,8 +22,9 @@ from magellan.backends.machine import cpu_model
 from magellan.competence import EstimatorParts, Outcomes
 from magellan.config import checked_run
 from magellan.core.errors import InputError
-from magellan.core.files import write_atomically, write_table
+from magellan.core.files import new_folder, write_atomically, write_table
 from magellan.core.randomness import Streams, initial_seeds
+from magellan.core.registry import is_built_in
 from magellan.curriculum import backend_for
 from magellan.jobs.log import utc_now
 from magellan.jobs.versions import code_version
@@ -47,6 +48,8 @@ CONSTANTS["competence"] |= {"refresh": 5, "delay": 15, "pool": 4_000}
 that read goals: step size chosen on a tuning seed, and a pool smaller than most goal spaces."""
 READ_ALL = ("pcl", "vds", "regions", "frontier")
 """Samplers that cannot do with a pool: they predict all goals at each refresh."""
+READING = ("learned", "learned_groups")
+"""Estimators with which a user's sampler is run likewise, as it may need all goals."""
 MOST = 10**6
 """Goals with which these are run; with 10^7 `regions` needs more than 24 GB."""
 LIMIT = 20.0  # seconds of the sampler after which a run is aborted
@@ -191,7 +194,8 @@ def run(name: str, setting: Setting, seed: int) -> tuple[float, float, float, in
     learner = Learner(goals, setting, streams("world"))
     sampler_name = FLOOR if name == ORACLE else name
     competence = CONSTANTS["competence"]
-    if name in READ_ALL:
+    spec = SAMPLERS[sampler_name]
+    if name in READ_ALL or (not is_built_in(spec) and spec.estimator in READING):
         if len(goals) > MOST:
             return np.nan, np.nan, np.nan, 0
         competence = {**competence, "pool": len(goals)}
@@ -233,7 +237,7 @@ def table(
     for name in {*(samplers or ())} - {ORACLE}:
         SAMPLERS.find(name, "--samplers")
     rows = _read_rows(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    new_folder(path.parent)
     about = path.with_suffix(".json")
     former = json.loads(about.read_text(encoding="utf-8")) if rows and about.exists() else {}
     kept = len(rows)
@@ -272,8 +276,10 @@ def _read_rows(path: Path) -> dict[tuple[str, ...], list[str]]:
     """Rows of a table by sampler, axis, value and seed; empty if there is no file."""
     if not path.exists():
         return {}
-    with path.open(newline="", encoding="utf-8") as file:
-        header, *rows = list(csv.reader(file)) or [[]]
+    try:
+        header, *rows = list(csv.reader(path.read_text(encoding="utf-8").splitlines())) or [[]]
+    except (OSError, ValueError, csv.Error):
+        header, rows = [], []
     if tuple(header) != COLUMNS or any(len(row) != len(COLUMNS) for row in rows):
         raise InputError(
             f"--output: {path} is not an axes table; allowed: a new file, or an axes table"

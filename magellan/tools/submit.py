@@ -20,7 +20,7 @@ from pydantic import Field
 from magellan.config import grid, load_experiment, read_yaml, resolve_run
 from magellan.config.modules import load_modules
 from magellan.core.errors import InputError, NotFiniteError, shown
-from magellan.core.files import write_atomically
+from magellan.core.files import new_folder, write_atomically
 from magellan.core.parsing import parse_json
 from magellan.core.settings import Fraction, Positive, Section, Seed, validated
 from magellan.jobs.log import utc_now
@@ -104,13 +104,13 @@ def submit(file: Path, runs: int, output: Path) -> Path:
     name = registered_by(file)
     experiment = _experiment(file, name, runs)
     contract = check_contract(file, name)
+    new_folder(output)
     with tempfile.TemporaryDirectory() as folder:
         layer = {"sampler": name, "modules": [str(file)], "goal_space": SMOKE}
         train(resolve_run("smoke", [layer]), Path(folder) / "smoke", False, "none")
     _log("yes: a smoke run succeeds")
     card_runs, compared = _train_and_compare(experiment, name, output) if runs else ((), "")
     card = Card(**_card_header(file, name), contract=contract, runs=card_runs, compared=compared)
-    output.mkdir(parents=True, exist_ok=True)
     path = output / f"{name}.json"
     write_atomically(path, json.dumps(card.model_dump(mode="json"), indent=1).encode() + b"\n")
     write_atomically(path.with_suffix(".md"), markdown(card).encode())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 Play = Callable[[np.ndarray, np.random.Generator], np.ndarray]
 """(goals (n,), random stream) -> success of one episode each (n,)."""
+
+
+LOST = "the sampler {!r} brings its own estimator, which would begin anew with other goals"
 
 
 class Estimators:
@@ -74,11 +78,15 @@ class Estimators:
         return sampler
 
     def check_phases(self, phases: Sequence[Phase]) -> None:
-        """Raise InputError if the goals change and an estimator does not support that."""
+        """Raise InputError if the goals change and an estimator, or its sampler, cannot go on."""
         if all(phase.has_goals_of(phases[0]) for phase in phases):
             return
-        for name, estimator in self.by_name.items():  # called before any sampler brings one
-            if type(estimator).set_goal_space is CompetenceEstimator.set_goal_space:
+        for name, estimator in self.by_name.items():
+            if name not in estimators_of(self._config):
+                pairs = itertools.pairwise(phases)
+                if any(a.sampler == b.sampler == name and not a.has_goals_of(b) for a, b in pairs):
+                    raise InputError(f"phases: {LOST.format(name)}; allowed: the same goals")
+            elif type(estimator).set_goal_space is CompetenceEstimator.set_goal_space:
                 raise InputError(
                     f"phases: the estimator {name!r} cannot continue with other goals; allowed: "
                     "the same goals in all phases, or an estimator with a method `set_goal_space`"

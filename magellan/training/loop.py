@@ -66,8 +66,8 @@ class Trainer:
         self.goals, self.backend = parts.goals, parts.backend
         self.backend.start_policy(config.agent, initial_seeds(self.phase.seed)[1])
         self.estimators = Estimators(config, parts)
-        self.estimators.check_phases(self.phases)
         self.sampler = self.estimators.drive(self.phase.sampler, self.goals, rngs["sampler"])
+        self.estimators.check_phases(self.phases)
         agent = config.agent
         self.replay = Replay(agent.replay_capacity, rngs["replay"], agent.success_fraction)
         self.collector = Collector(self.goals, self.sampler, self.backend, self.replay, agent, rngs)

@@ -16,7 +16,10 @@ NO_ACTION = -1
 
 
 class Episode(ABC):
-    """One episode. Its attributes, plain values, are saved in checkpoints.
+    """One episode. Its attributes are saved in checkpoints, as JSON or arrays.
+
+    So they are numbers, texts, None, arrays, and lists or dicts (by text) of these: a tuple would
+    come back as a list, a set not at all.
 
     horizon: steps after which it ends.
     """
@@ -77,6 +80,7 @@ class Episodes(Environment, Generic[EpisodeT]):
             )
         new = dict(zip(which, (self._kind(**goal) for goal in goals), strict=True))
         self.episodes = [new[i] if i in new else self.episodes[i] for i in range(self.num_envs)]
+        self._check_attributes()
         self._elapsed[which] = 0
         self._terminated[which] = self._truncated[which] = False
         return tuple(self.prompts()), {}
@@ -104,10 +108,19 @@ class Episodes(Environment, Generic[EpisodeT]):
         flags = self._terminated.copy(), self._truncated.copy()
         return tuple(self.prompts()), rewards, *flags, {}
 
+    def _check_attributes(self) -> None:
+        for name, value in vars(self.episodes[0]).items():
+            if not _is_kept(value):
+                raise InputError(
+                    f"{self._kind.__name__}.{name}: {shown(value)} is not allowed; allowed: what a "
+                    "checkpoint keeps: numbers, texts, None, arrays, lists, and dicts by text"
+                )
+
     def evaluation_env(self, num_envs: int) -> Environment:
         return Episodes(num_envs, self._kind)
 
     def state_dict(self) -> dict[str, Any]:
+        self._check_attributes()
         return {
             "episodes": [dict(vars(episode)) for episode in self.episodes],
             "elapsed": self._elapsed.copy(),
@@ -129,6 +142,15 @@ class Episodes(Environment, Generic[EpisodeT]):
         episode = self._kind.__new__(self._kind)
         vars(episode).update(values)
         return episode
+
+
+def _is_kept(value: Any) -> bool:
+    """Whether a checkpoint gives an attribute back as it is."""
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_kept(inner) for key, inner in value.items())
+    if isinstance(value, list):
+        return all(map(_is_kept, value))
+    return value is None or isinstance(value, str | int | float | np.generic | np.ndarray)
 
 
 def check_sizes(state: Mapping[str, Any], keys: Iterable[str], num_envs: int) -> None:

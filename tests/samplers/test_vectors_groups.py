@@ -89,6 +89,8 @@ VECTORS = [
     ("e2h", {"updates": 4}, [[]] * 6, [1 / 6, 2 / 6, 3 / 6]),
     # E2H-G, lines 66-85: mean (1/4)^.5 * 2 = 1; exp(-2), 1, exp(-2) of 1.27067, a floor of 1/6.
     ("e2h", {"updates": 4, "schedule": "gaussian"}, [[]], [0.219920, 0.560160, 0.219920]),
+    # mean .4, so far from all groups that each density is 0 in floating point
+    ("e2h", {"updates": 25, "schedule": "gaussian", "sigma": 0.01}, [[]], [4 / 6, 1 / 6, 1 / 6]),
     # AdaRFT, the paper's pseudocode: the target moves by 50 tanh(2 (success - .5)) = 38.08 or
     # -38.08 or 0; groups stand at 0, 50, 100. Targets: 0, 38.08, the same, 76.16, 100 and 61.92.
     ("adarft", {"batch": 2}, [[(GRASP, 1)]], [1, 0, 0]),

@@ -13,6 +13,7 @@ from analysis.statistics.standing import standings
 from analysis.studies import axes as study
 from analysis.tables.printing import render
 from magellan.core.errors import InputError
+from magellan.samplers import SAMPLERS, GoalSampler, Rule, register_sampler
 from magellan.tools import axes
 from tests.pages import REFERENCE, between_markers, page
 from tests.test_curriculum import OF_MODELS, without
@@ -79,6 +80,23 @@ def test_a_sampler_that_reads_all_goals_runs_with_more_than_the_pool(name, monke
     assert np.isnan(axes.run(name, replace(setting, goals=axes.MOST + 1), 1)[0])
 
 
+def test_a_rule_of_ones_own_may_read_all_goals(monkeypatch):
+    class Now(Rule):
+        def weights(self, arms):
+            return arms.now
+
+    @register_sampler("now", estimator="learned")
+    def build(parts, settings):
+        return GoalSampler(parts.goals, parts.estimator, Now(), parts.epsilon, parts.rng)
+
+    monkeypatch.setattr(axes, "UPDATES", 6)
+    try:
+        pool = axes.CONSTANTS["competence"]["pool"]
+        assert np.isfinite(axes.run("now", replace(axes.BASE, goals=pool + 1_000), 1)[0])
+    finally:
+        SAMPLERS.remove("now")
+
+
 def test_the_order_that_is_known():
     areas = {name: axes.run(name, axes.BASE, 101)[0] for name in ("random", "ek_online", "oracle")}
     assert areas["random"] < 0.3 < 0.6 < areas["ek_online"] < areas["oracle"]
@@ -104,9 +122,11 @@ def test_a_table_goes_on_and_gives_up(tmp_path, monkeypatch):
     assert [",".join(row) for row in after[:5]] == before
     given_up = [row for row in after if row[0] == "ek_eval"]
     assert [row[4:7] for row in given_up] == [["1", "", ""]] * 2
-    path.write_text("a,b\n1,2\n")
-    with pytest.raises(InputError, match="allowed: a new file, or an axes table"):
-        axes.table(["random"], 1, path, print)
+    for content in (b"a,b\n1,2\n", b"\xff", None):
+        path.unlink()
+        path.mkdir() if content is None else path.write_bytes(content)
+        with pytest.raises(InputError, match="allowed: a new file, or an axes table"):
+            axes.table(["random"], 1, path, print)
     with pytest.raises(InputError, match="'rndom' is unknown"):
         axes.table(["rndom"], 1, path, print)
 

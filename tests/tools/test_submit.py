@@ -9,6 +9,7 @@ import yaml
 from analysis.tables import store
 from magellan.cli import main
 from magellan.samplers import SAMPLERS
+from magellan.samplers.conformance import GROUPS, SAME, track_of
 from magellan.tools import submit
 from tests.analysis.synthetic import combined, experiment
 
@@ -47,6 +48,12 @@ class Mine(GoalSampler):
     def probabilities(self):
         import numpy as np
         return np.roll(super().probabilities(), self.turns)
+"""
+READS_GROUPS = """
+class Mine(GoalSampler):
+    def update(self, outcomes):
+        self._goals.categories_at(outcomes.goals)
+        super().update(outcomes)
 """
 OWN_RANDOMNESS = """
 class Mine(GoalSampler):
@@ -147,6 +154,18 @@ def test_what_breaks_the_contract_is_refused(write, tmp_path, capsys, more, said
     assert said in error
     assert error.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_a_sampler_that_reads_groups_is_among_those_that_are_given_them(write):
+    file = write("groups", READS_GROUPS, kind="Mine")
+    assert track_of(submit.registered_by(file)) == GROUPS
+    assert track_of(submit.registered_by(write("single"))) == SAME
+
+
+def test_a_card_needs_a_folder(write, tmp_path, capsys):
+    file = write("fine")
+    assert submitted(file, file) != 0
+    assert f"{file} cannot be written" in capsys.readouterr().err
 
 
 def test_a_file_registers_one_sampler(write, tmp_path, capsys):

@@ -164,3 +164,11 @@ def test_an_episode_says_only_whether_its_goal_is_reached(given):
     episodes.reset(options={"goals": [{}]})
     with pytest.raises(InputError, match=f"^Odd.act: {re.escape(shown(given))} is not allowed"):
         episodes.step(np.array([0]))
+    episodes.episodes[0].place = [{"at": (0, 1)}]  # a checkpoint would make it a list
+    with pytest.raises(
+        InputError, match=r"^Odd.place: .* is not allowed; allowed: what a checkpoi"
+    ):
+        episodes.state_dict()
+    Odd.__init__ = lambda self: setattr(self, "seen", {1})
+    with pytest.raises(InputError, match=r"^Odd.seen: \{1\} is not allowed"):
+        episodes.reset(options={"goals": [{}]})

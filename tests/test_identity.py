@@ -16,7 +16,6 @@ from magellan.config import (
     run_model,
     stored_config,
 )
-from magellan.config.grid import shared_beginnings
 from magellan.config.identity import GENERATION, MATTERS_IF
 from magellan.config.resolve import RETIRED
 from magellan.core.errors import InputError
@@ -200,18 +199,6 @@ def test_an_experiment_is_checked_with_its_own_samplers():
         InputError, match=r"^overrides.observers: learned and learned_groups in one"
     ):
         load_experiment({**values, "samplers": ["random", "magellan"]})
-
-
-@pytest.mark.parametrize(("every", "kept"), [(100, {100}), (20, {None})])
-def test_runs_start_from_checkpoints_that_a_round_cannot_skip(every, kept):
-    """A round of the preset has 64 steps, and keeps one checkpoint."""
-    budget = {"steps": 400, "evaluate_every": 200, "keep_every": every}
-    other = [{"phases": [{"until": 100}, {"goal_space": f"40-20-12-8-{n}"}]} for n in (4, 2)]
-    variants = {"long": {}, "one": other[0], "two": other[1]}
-    values = {"experiment": "x", "preset": "smoke", "samplers": ["random"], "seeds": [0]}
-    values |= {"goal_spaces": ["40-20-12-8-8"], "variants": variants}
-    starts = shared_beginnings(grid(load_experiment({**values, "overrides": {"budget": budget}})))
-    assert {start.kept for start in starts.values()} == kept
 
 
 def test_the_identity_is_the_hash_of_what_is_counted():

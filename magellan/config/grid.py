@@ -187,9 +187,6 @@ def _keeps(run: PlannedRun, first: PlannedRun) -> bool:
     last = phases_of(run.config)[-1]
     if end % budget.keep_every or not last.begins < end < budget.end:
         return False
-    agent = run.config.agent
-    if budget.unit != "updates" and budget.keep_every < max(agent.num_envs, agent.steps_per_update):
-        return False  # a round, which may be longer, keeps one checkpoint
     return identity(truncated(run.config, end)) == first.identity
 
 

@@ -63,7 +63,7 @@ class Codec:
         """Pack each prompt with its candidates (an empty list packs the prompt alone).
 
         Raises:
-            InputError: a prompt has more than `MOST_CANDIDATES`, or gives no token.
+            InputError: a prompt has more than `MOST_CANDIDATES`, or a text gives no token.
         """
         most = max(map(len, candidates), default=0)
         if most > MOST_CANDIDATES:
@@ -72,7 +72,11 @@ class Codec:
                 f"allowed: at most {MOST_CANDIDATES}"
             )
         heads = self.encode(prompts)
-        flat = self.encode([text for group in candidates for text in group])
+        texts = [text for group in candidates for text in group]
+        flat = self.encode(texts)
+        if not all(map(len, flat)):
+            empty = texts[[len(ids) for ids in flat].index(0)]
+            raise InputError(f"world: action {shown(empty)} is not allowed: it has no tokens")
         packed, start = [], 0
         for prompt, head, group in zip(prompts, heads, candidates, strict=True):
             if not len(head):

@@ -389,6 +389,8 @@ def _checksum(metadata: Mapping[str, str], tensors: Mapping[str, torch.Tensor]) 
 
 def without_arrays(value: Any, key: str, tensors: dict[str, torch.Tensor]) -> Any:
     """Return a tree as JSON values; arrays move to `tensors`, by their path in the tree."""
+    while key in tensors:  # two paths may be joined to one
+        key += "'"
     if isinstance(value, torch.Tensor):
         tensors[key] = value.detach().contiguous().clone()
         return {_TENSOR: key}

@@ -350,8 +350,8 @@ class Job:
             "started_from": self._started_from,
         }
         # Keep first: a run killed between the two saves repeats both.
-        point = self._last_point()
-        if point > self._kept:
+        every = self._trainer.config.budget.keep_every
+        for point in range(self._kept + every, self._last_point() + 1, every) if every else ():
             kept = keep(self._checkpoints, point, content)
             self._kept = point
             self._log.write(f"kept {kept.relative_to(self._output)}, {self._where()}")

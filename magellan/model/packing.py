@@ -79,14 +79,15 @@ class PackedBatch:
 
     @cached_property
     def positions(self) -> Tensor:
-        """int64 (batch, length); they restart after the prompt in every branch."""
+        """int64 (batch, length); they restart after the prompt in every branch; padding has 0."""
         segments = self.segment_array
         index = np.broadcast_to(np.arange(segments.shape[1]), segments.shape)
         prompt = (segments == PROMPT).sum(axis=1, keepdims=True)
         starts = np.ones(segments.shape, bool)
         starts[:, 1:] = segments[:, 1:] != segments[:, :-1]
         start = np.maximum.accumulate(np.where(starts, index, 0), axis=1)
-        return self._tensor(np.where(segments == PROMPT, index, prompt + index - start))
+        positions = np.where(segments == PROMPT, index, prompt + index - start)
+        return self._tensor(np.where(segments == PADDING, 0, positions))
 
     @cached_property
     def mask(self) -> Tensor:

@@ -18,8 +18,8 @@ NO_ACTION = -1
 class Episode(ABC):
     """One episode. Its attributes are saved in checkpoints, as JSON or arrays.
 
-    So they are numbers, texts, None, arrays, and lists or dicts (by text) of these: a tuple would
-    come back as a list, a set not at all.
+    So they are numbers of Python, texts, None, arrays of numbers, and lists or dicts (by text) of
+    these: a tuple would come back as a list, a set not at all.
 
     horizon: steps after which it ends.
     """
@@ -109,12 +109,14 @@ class Episodes(Environment, Generic[EpisodeT]):
         return tuple(self.prompts()), rewards, *flags, {}
 
     def _check_attributes(self) -> None:
-        for name, value in vars(self.episodes[0]).items():
-            if not _is_kept(value):
-                raise InputError(
-                    f"{self._kind.__name__}.{name}: {shown(value)} is not allowed; allowed: what a "
-                    "checkpoint keeps: numbers, texts, None, arrays, lists, and dicts by text"
-                )
+        for episode in self.episodes:
+            for name, value in vars(episode).items():
+                if not _is_kept(value):
+                    raise InputError(
+                        f"{self._kind.__name__}.{name}: {shown(value)} is not allowed; allowed: "
+                        "what a checkpoint keeps: numbers of Python, texts, None, arrays of "
+                        "numbers, lists, and dicts by text"
+                    )
 
     def evaluation_env(self, num_envs: int) -> Environment:
         return Episodes(num_envs, self._kind)
@@ -150,7 +152,9 @@ def _is_kept(value: Any) -> bool:
         return all(isinstance(key, str) and _is_kept(inner) for key, inner in value.items())
     if isinstance(value, list):
         return all(map(_is_kept, value))
-    return value is None or isinstance(value, str | int | float | np.generic | np.ndarray)
+    if isinstance(value, np.ndarray):
+        return value.dtype.kind in "biuf" and value.dtype.isnative
+    return value is None or type(value) in (str, bool, int, float)
 
 
 def check_sizes(state: Mapping[str, Any], keys: Iterable[str], num_envs: int) -> None:

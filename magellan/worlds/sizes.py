@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from decimal import Decimal
 
 _THOUSANDS = {"": 1, "k": 1_000, "M": 1_000_000}
 _NAME = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([kM]?)")
@@ -12,7 +13,7 @@ _NAME = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([kM]?)")
 def size_named(name: str) -> float | None:
     """Parse a size such as "25k", "1M", "2.5k" or "2500"; None for other names."""
     match = _NAME.fullmatch(name) if isinstance(name, str) else None
-    return float(match[1]) * _THOUSANDS[match[2]] if match else None
+    return float(Decimal(match[1]) * _THOUSANDS[match[2]]) if match else None
 
 
 def in_proportion(size: float, proportions: Sequence[float]) -> tuple[int, ...]:

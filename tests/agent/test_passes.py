@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from magellan.core.codec import PackedState, stack
+from magellan.core.codec import PROMPT, PackedState, stack
 from magellan.model import packing
 from magellan.model.backbone import ADAPTERS, Backbone
 from magellan.model.files import check_backbone
@@ -75,6 +75,15 @@ def random_batch(seed: int) -> PackedBatch:
     """States of many lengths, one of them twice."""
     states = tiny.random_states(seed, 9, words=6, longest=8)
     return PackedBatch(*stack([*states, states[0]]))
+
+
+def test_no_position_is_beyond_the_longest_prompt_with_its_action():
+    """So that a model with a table of just so many positions reads a padded batch."""
+    batch = random_batch(1)
+    segments = batch.segment_array
+    prompts = (segments == PROMPT).sum(axis=1)
+    branches = [np.bincount(row[row > PROMPT]).max(initial=0) for row in segments]
+    assert int(batch.positions.max()) == (prompts + branches).max() - 1
 
 
 @pytest.fixture(params=[256, 4], ids=["one piece", "several pieces"])

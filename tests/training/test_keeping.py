@@ -2,11 +2,12 @@
 
 import shutil
 
+import numpy as np
 import pytest
 
 from magellan.config import resolve_run
 from magellan.core.errors import InputError
-from magellan.jobs.checkpoint import Checkpoints, decode
+from magellan.jobs.checkpoint import Checkpoints, decode, with_arrays, without_arrays
 from magellan.jobs.keeping import points
 from magellan.jobs.run import train
 from magellan.launcher.run import resumes
@@ -95,6 +96,12 @@ def test_a_link_at_its_place_is_refused(tmp_path, name):
     (output / name).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(InputError, match=r"^--output: .* is a symbolic link; allowed"):
         train(config(), output, False, "none")
+
+
+def test_arrays_whose_paths_look_alike_are_kept_apart():
+    state, tensors = {"a/b": np.array([1]), "a": {"b": np.array([2])}}, {}
+    kept = with_arrays(without_arrays(state, "", tensors), tensors)
+    assert [kept["a/b"].item(), kept["a"]["b"].item()] == [1, 2]
 
 
 def test_a_run_without_checkpoints_is_not_replaced_by_another(whole, tmp_path):

@@ -89,6 +89,16 @@ def test_many_environments_end_episodes_past_the_checkpoint(tmp_path):
     check_start(short_run("random", 33, **layer), tmp_path / "long" / "33", tmp_path)
 
 
+def test_a_round_that_passes_several_points_keeps_them_all(tmp_path):
+    budget = {"practice_window": 3, "keep_every": 3}
+    agent = {"num_envs": 32, "steps_per_update": 160}
+    runs.trained(long_run(agent=agent, budget=budget), tmp_path / "long")
+    episodes = long_run().budget.episodes
+    assert points(tmp_path / "long")[: episodes // 3] == list(range(3, episodes + 1, 3))
+    layer = {"agent": agent, "budget": budget}
+    check_start(short_run("random", 30, **layer), tmp_path / "long" / "30", tmp_path)
+
+
 @pytest.mark.slow
 def test_a_run_with_phases_keeps_what_another_starts_from(tmp_path):
     """The longer run's course after the checkpoint does not matter."""

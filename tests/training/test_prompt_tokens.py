@@ -89,7 +89,9 @@ def test_the_trial_sets_every_part_beside_every_part_that_can_follow(split):
     assert pairs(WholeSpace(split), some) <= pairs(trial, np.arange(len(trial)))
 
 
-def test_a_prompt_without_tokens_is_refused() -> None:
+def test_a_text_without_tokens_is_refused() -> None:
     codec = Codec(fast(in_bytes(pre_tokenizers.ByteLevel(), ["grow"])))
     with pytest.raises(InputError, match=r"^world: prompt '' is not allowed"):
         codec.pack(["grow", ""], [(), ()])
+    with pytest.raises(InputError, match=r"^world: action '' is not allowed"):
+        codec.pack(["grow", "grow"], [("grow",), ("grow", "")])

@@ -169,6 +169,8 @@ def test_an_episode_says_only_whether_its_goal_is_reached(given):
         InputError, match=r"^Odd.place: .* is not allowed; allowed: what a checkpoi"
     ):
         episodes.state_dict()
-    Odd.__init__ = lambda self: setattr(self, "seen", {1})
-    with pytest.raises(InputError, match=r"^Odd.seen: \{1\} is not allowed"):
-        episodes.reset(options={"goals": [{}]})
+    two = Episodes(2, Odd)
+    for seen in ({1}, np.float32(0.1), np.array(["a"])):
+        Odd.__init__ = lambda self, seen=1: setattr(self, "seen", seen)
+        with pytest.raises(InputError, match=r"^Odd.seen: .* is not allowed"):
+            two.reset(options={"goals": [{}, {"seen": seen}]})

@@ -240,10 +240,14 @@ class LittleZooVector(VectorEnv):
     ) -> tuple[tuple[str, ...], dict[str, Any]]:
         """Start episodes; see the class for the options."""
         options = _check_options(options, ("goals", "reset_mask", "standing_on"))
-        super().reset(seed=seed)
         which = self._selected(options.get("reset_mask"))
-        goals = self._goals(options.get("goals"), len(which))
-        starts = self._starts(options.get("standing_on"), len(which))
+        goals, starts = options.get("goals"), options.get("standing_on")
+        # All that is given is checked before anything is drawn.
+        goals = goals if goals is None else self._goals(goals, len(which))
+        starts = starts if starts is None else self._starts(starts, len(which))
+        super().reset(seed=seed)
+        goals = self._goals(None, len(which)) if goals is None else goals
+        starts = self._starts(None, len(which)) if starts is None else starts
         new = [
             _Episode(*goal, world.initial_state(start))
             for goal, start in zip(goals, starts, strict=True)

@@ -148,6 +148,17 @@ def test_lenient_actions(typed, same_as):
     assert envs[2].step([typed])[0] == (expected[0],)
 
 
+def test_a_refused_reset_draws_nothing():
+    env = LittleZooVector(2)
+    env.reset(seed=1)
+    state = env.np_random.bit_generator.state
+    for bad in ({"standing_on": [9, 9]}, {"goals": []}):
+        for seed in (None, 5):
+            with pytest.raises(InputError):
+                env.reset(seed=seed, options=bad)
+    assert env.np_random.bit_generator.state == state
+
+
 def test_release_of_an_unknown_name_means_the_second_held_object():
     env = LittleZoo()
     env.reset(options={"goal": "Grow lion", "objects": ["door", "water", "berry", "onion"]})

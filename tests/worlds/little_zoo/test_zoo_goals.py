@@ -184,6 +184,7 @@ def test_named_sizes():
     assert parse_goal_space("391")[4] == 1
     assert parse_goal_space("1M") == (800_000, 160_000, 32_000, 6_400, 1_280)
     assert parse_goal_space("0.025M") == MIX_25K
+    assert parse_goal_space("16.1k") == parse_goal_space("16100")  # 16.1 * 1000 > 16100 in floats
     assert parse_goal_space("all") == TOTALS["train"]
     assert parse_goal_space("all", "unseen") == TOTALS["unseen"]
     assert parse_goal_space("1000-400-200-100-50") == (1000, 400, 200, 100, 50)

@@ -147,8 +147,8 @@ def method_text(results: Results, comparison: pd.DataFrame) -> str:
     categories = {len(evaluated_categories(results, name, split)) for name in results.goal_spaces}
     kind = settings(results)
     sizes = {family_size(results, comparison, name) for name in results.goal_spaces} - {0}
-    over = number_text(sizes) if sizes else ""
-    holm = f", corrected over {over} comparisons (Holm)" if sizes - {1} else ""
+    corrected = bool(sizes - {1})
+    holm = f", corrected over {number_text(sizes)} comparisons (Holm)" if corrected else ""
     return (
         f"{SCORE_LABELS[PRIMARY_SCORE]}{results.counted_from}, {SPLIT_LABELS[split].lower()}, mean "
         f"of {number_text(categories)} categories; {kind.confidence:.0%} intervals; p by "

@@ -80,7 +80,8 @@ class Episodes(Environment, Generic[EpisodeT]):
             )
         new = dict(zip(which, (self._kind(**goal) for goal in goals), strict=True))
         self.episodes = [new[i] if i in new else self.episodes[i] for i in range(self.num_envs)]
-        self._check_attributes()
+        if len(new) == self.num_envs:  # as at the first reset
+            self._check_attributes()
         self._elapsed[which] = 0
         self._terminated[which] = self._truncated[which] = False
         return tuple(self.prompts()), {}

@@ -34,6 +34,15 @@ def statistics(seen):
     return summaries.compute(seen, summary_page.STATISTICS)
 
 
+def test_comparisons_are_counted_in_the_goal_spaces_that_have_some(tmp_path):
+    """The first has no run of the reference."""
+    spaces = synthetic.GOAL_SPACE, "500-100-20-20-10"
+    results = synthetic.combined(tmp_path, ALL, spaces, (1, 2, 3), episodes=4_000)
+    comparison = summaries.compute(results, ["comparison"])["comparison"]
+    second = comparison[comparison["goal_space"] == spaces[1]]
+    assert ", corrected over 3 comparisons (Holm)" in finding.method_text(results, second)
+
+
 def test_the_winner_is_the_subject_and_equal_samplers_are_undecided(seen, statistics):
     """n = 5: every split but 2 of 252 is less extreme, p = .0079, times three .024."""
     summary = finding.finding(seen, statistics)

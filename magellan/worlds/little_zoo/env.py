@@ -242,12 +242,15 @@ class LittleZooVector(VectorEnv):
         options = _check_options(options, ("goals", "reset_mask", "standing_on"))
         which = self._selected(options.get("reset_mask"))
         goals, starts = options.get("goals"), options.get("standing_on")
-        # All that is given is checked before anything is drawn.
-        goals = goals if goals is None else self._goals(goals, len(which))
-        starts = starts if starts is None else self._starts(starts, len(which))
-        super().reset(seed=seed)
-        goals = self._goals(None, len(which)) if goals is None else goals
-        starts = self._starts(None, len(which)) if starts is None else starts
+        if goals is not None:
+            goals = self._read_goals(goals, len(which))
+        if starts is not None:
+            starts = self._read_starts(starts, len(which))
+        super().reset(seed=seed)  # nothing is drawn before all that is given was checked
+        if goals is None:
+            goals = self._draw_goals(len(which))
+        if starts is None:
+            starts = draw_start(self.np_random, len(which)).tolist()
         new = [
             _Episode(*goal, world.initial_state(start))
             for goal, start in zip(goals, starts, strict=True)
@@ -265,21 +268,20 @@ class LittleZooVector(VectorEnv):
             raise gymnasium.error.ResetNeeded("the first reset must include every environment")
         return np.flatnonzero(mask).tolist()
 
-    def _goals(self, goals: Sequence[Goal] | None, count: int) -> list[tuple[int, int, Scene]]:
-        """Return verb, target and scene of each goal; drawn if there are none."""
-        if goals is None:
-            codes = self.np_random.integers(SPLITS["train"].size, size=count)
-            verbs, targets, scenes = (array.tolist() for array in decode(codes))
-            return list(zip(verbs, targets, map(tuple, scenes), strict=True))
+    def _draw_goals(self, count: int) -> list[tuple[int, int, Scene]]:
+        """Draw verb, target and scene of each goal."""
+        codes = self.np_random.integers(SPLITS["train"].size, size=count)
+        verbs, targets, scenes = (array.tolist() for array in decode(codes))
+        return list(zip(verbs, targets, map(tuple, scenes), strict=True))
+
+    def _read_goals(self, goals: Sequence[Goal], count: int) -> list[tuple[int, int, Scene]]:
         if len(goals) != count:
             raise InputError(
                 f"goals: {len(goals)} given, allowed is one for each of {count} resets"
             )
         return [_read_goal(goal) for goal in goals]
 
-    def _starts(self, standing_on: Any, count: int) -> list[int]:
-        if standing_on is None:
-            return draw_start(self.np_random, count).tolist()
+    def _read_starts(self, standing_on: Any, count: int) -> list[int]:
         starts = np.asarray(standing_on)
         if starts.shape != (count,):
             raise InputError(f"standing_on: allowed is one value for each of {count} resets")

@@ -70,6 +70,7 @@ def test_counts_of_refused_inputs_are_those_of_the_cases():
         ("estimation_long", "estimation_long"),
         ("craft_estimation", "craft_estimation"),
         ("collapse", "collapse"),
+        ("memory", "memory"),
     ],
 )
 def test_committed_tables_are_those_of_a_configuration(folder, file):

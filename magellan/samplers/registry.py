@@ -32,6 +32,7 @@ class SamplerParts:
         estimator: the estimator that the sampler is registered with, if any.
         features: returns the untrained language model's representation of each goal, float32
             (n_goals, width), the same at every call; computed on demand.
+        seed: root seed of the run.
     """
 
     goals: Goals
@@ -39,6 +40,7 @@ class SamplerParts:
     epsilon: Schedule
     estimator: CompetenceEstimator | None = None
     features: Callable[[], np.ndarray] = no_features
+    seed: int = 0
 
 
 Builder = Callable[[SamplerParts, Any], GoalSampler]

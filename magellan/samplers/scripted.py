@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from magellan.core.errors import InputError
-from magellan.core.settings import Count, Section
+from magellan.core.settings import Count, Section, Seed
 from magellan.samplers.base import NEVER, GoalSampler
 from magellan.samplers.registry import SamplerParts, register_sampler
 
@@ -40,6 +40,9 @@ class ScriptedSettings(Section):
         max_length=1000,
         description="Stages of practice, `{updates, shares}` each, in order; the last one lasts to "
         "the end. Empty: equal shares of the feasible categories.",
+    )
+    by_seed: dict[Seed, tuple[Stage, ...]] = Field(
+        {}, description="Stages of runs with these seeds, instead of `stages`."
     )
 
 
@@ -73,13 +76,16 @@ class Scripted(GoalSampler):
 def build(parts: SamplerParts, settings: ScriptedSettings) -> GoalSampler:
     """Shares are given for every category, 0 for those without goals; others are refused."""
     feasible = (parts.goals.feasible & (parts.goals.sizes > 0)).astype(np.float64)
-    rows = [stage.shares for stage in settings.stages] or [tuple(feasible)]
+    key, stages = "stages", settings.stages
+    if parts.seed in settings.by_seed:
+        key, stages = f"by_seed.{parts.seed}", settings.by_seed[parts.seed]
+    rows = [stage.shares for stage in stages] or [tuple(feasible)]
     for row in rows:
         if len(row) != len(feasible) or any(np.array(row)[parts.goals.sizes == 0]):
             raise InputError(
-                f"scripted.stages: shares {list(row)} do not fit; allowed: {len(feasible)} numbers,"
+                f"scripted.{key}: shares {list(row)} do not fit; allowed: {len(feasible)} numbers,"
                 f" 0 for categories without goals (goals of each: {parts.goals.sizes.tolist()})"
             )
     shares = np.array(rows, dtype=np.float64)
-    ends = np.cumsum([stage.updates for stage in settings.stages[:-1]], dtype=np.int64)
+    ends = np.cumsum([stage.updates for stage in stages[:-1]], dtype=np.int64)
     return Scripted(parts, shares / shares.sum(axis=1, keepdims=True), ends)

@@ -69,7 +69,7 @@ class Estimators:
         epsilon = ExponentialEpsilon(common.epsilon_start, common.epsilon_end, common.epsilon_decay)
         estimator = self.by_name[self.driver] if self.driver else None
         read = no_features if self._features is None else partial(self._features, goals)
-        parts = SamplerParts(goals, rng, epsilon, estimator, read)
+        parts = SamplerParts(goals, rng, epsilon, estimator, read, config.seed)
         sampler = make_sampler(name, parts, config.constants(spec))
         if sampler.estimator is not None and sampler.estimator is not estimator:
             self.driver = name

@@ -234,10 +234,11 @@ def test_memory_of_no_arm_is_not_taken_for_that_of_an_only_goal() -> None:
     assert one.heard.tolist() == [0]
 
 
-def scripted(*stages: dict) -> GoalSampler:
+def scripted(*stages: dict, seed: int = 0, by_seed: dict | None = None) -> GoalSampler:
     """The sampler `scripted` over one goal of category 0, two of 1 and one of 3."""
-    parts = SamplerParts(FewGoals([0, 1, 3, 1]), np.random.default_rng(0), ExponentialEpsilon())
-    return make_sampler("scripted", parts, ScriptedSettings(stages=stages))
+    goals, rng = FewGoals([0, 1, 3, 1]), np.random.default_rng(0)
+    parts = SamplerParts(goals, rng, ExponentialEpsilon(), seed=seed)
+    return make_sampler("scripted", parts, ScriptedSettings(stages=stages, by_seed=by_seed or {}))
 
 
 def test_a_script_sets_the_shares_of_categories_stage_by_stage() -> None:
@@ -260,10 +261,21 @@ def test_a_script_is_taken_up_again_in_its_stage() -> None:
     assert 0 not in other.sample(20)
 
 
+def test_a_script_can_belong_to_a_seed() -> None:
+    own = {2: [{"shares": (1, 0, 0, 0, 0)}]}
+    drawn = [
+        scripted({"shares": (0, 0, 0, 1, 0)}, seed=seed, by_seed=own).probabilities().tolist()
+        for seed in (1, 2)
+    ]
+    assert drawn == [[0, 0, 1, 0], [1, 0, 0, 0]]
+
+
 @pytest.mark.parametrize("shares", [(1, 1), (1, 1, 1, 1, 0)])
 def test_a_script_for_other_categories_is_refused(shares: tuple[int, ...]) -> None:
     with pytest.raises(InputError, match=r"scripted\.stages: shares .* allowed: 5 numbers, 0 for"):
         scripted({"shares": shares})
+    with pytest.raises(InputError, match=r"scripted\.by_seed\.3: shares"):
+        scripted(seed=3, by_seed={3: [{"shares": shares}]})
 
 
 def of_own(signal, estimator: str = "per_goal") -> GoalSampler:

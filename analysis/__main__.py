@@ -448,19 +448,6 @@ def _embeddings(arguments: Arguments) -> None:
 
 
 @command(
-    "recording",
-    "check a recording, and print the draws of its rule beside practice",
-    path("folder", help="folder of a run with budget.record_predictions (required)"),
-    FORMAT,
-)
-def _recording(arguments: Arguments) -> None:
-    from analysis.studies import recording
-
-    loaded = recording.load(arguments.folder)
-    _print(arguments, [recording.table(loaded)], recording.describe(loaded))
-
-
-@command(
     "axes",
     "print where each sampler breaks on a simulated learner",
     path("table", help="CSV file of python -m magellan axes"),

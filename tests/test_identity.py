@@ -27,7 +27,7 @@ COMMITTED = Path(__file__).parents[1] / "results" / "reference"
 
 
 def run(sampler="magellan", **layer):
-    return resolve_run("laptop", [{"sampler": sampler, "goal_space": "2500"}, layer])
+    return resolve_run("reference", [{"sampler": sampler, "goal_space": "2500"}, layer])
 
 
 def same(config, other):
@@ -49,7 +49,7 @@ HOW_A_JOB_RUNS = {
     "margin before a limit": {"budget": {"stop_margin_seconds": 1}},
     "export of the agent": {"budget": {"export": True}},
     "checkpoints that are kept": {"budget": {"keep_every": 50}},
-    "a value that is the default": {"agent": {"gamma": 0.99}, "competence": {"delay": 100}},
+    "a value that is the default": {"agent": {"gamma": 0.99}, "competence": {"buffer": 5000}},
     "the same number in another form": {"agent": {"gamma": "0.99"}, "backbone": {"lora_alpha": 32}},
     "the same goal space": {"goal_space": "2.5k"},
     "step size of a fixed temperature": {"agent": {"temperature_learning_rate": 0.5}},
@@ -130,16 +130,16 @@ def test_the_driver_as_a_watcher_is_no_watcher_and_their_order_does_not_count():
 
 
 def test_a_preset_counts_by_its_values_alone():
-    laptop = run()
-    values = flat_keys(laptop.model_dump(mode="json"))
+    own = run()
+    values = flat_keys(own.model_dump(mode="json"))
     layer: dict = {}
     for key, value in values.items():
         section, dot, name = key.partition(".")
         if dot:
             layer.setdefault(section, {})[name] = value
     named = {"sampler": "magellan", "goal_space": "2500"}
-    assert same(laptop, resolve_run("smoke", [layer, named]))
-    assert not same(laptop, resolve_run("smoke", [named]))
+    assert same(own, resolve_run("smoke", [layer, named]))
+    assert not same(own, resolve_run("smoke", [named]))
 
 
 def test_a_key_that_is_added_remakes_no_run(tmp_path):
@@ -206,7 +206,7 @@ def test_the_identity_is_the_hash_of_what_is_counted():
     keys = counted(config)
     assert identity(config) == hash_of(json.loads(json.dumps(keys)))
     assert keys["generation"] == GENERATION
-    assert keys["agent.learning_rate"] == 1e-3
+    assert keys["agent.learning_rate"] == 2e-4
     assert "agent.gamma" not in keys
     assert not {"threads", "preset", "modules"} & keys.keys()
     values = flat_keys(config.model_dump(mode="json"))

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from analysis.report import claims
-from analysis.statistics import contrasts, standing
+from analysis.statistics import standing
 from analysis.statistics.mastery import times_of
 from analysis.statistics.matrices import settings
 from analysis.statistics.primary import PRIMARY_SCORE
 from analysis.statistics.primary import comparison as compared
 from analysis.tables import store
 from analysis.tables.grid import Algorithm
-from magellan.config import grid, load_experiment, read_yaml, resolve_run
+from magellan.config import grid, load_experiment, read_yaml
 from magellan.samplers.conformance import track_of
 from tests import pages
 from tests.faults import cases as faults
@@ -47,18 +47,9 @@ def test_counts_of_refused_inputs_are_those_of_the_cases():
 @pytest.mark.parametrize(
     ("folder", "file"),
     [
-        ("first_learner", "reference"),
-        ("first", "laptop"),
         ("default", "config"),
-        ("pilot", "pilot"),
-        ("more_data", "more_data"),
-        ("more_updates", "more_updates"),
         ("simulated", "simulated"),
-        ("adapters", "adapters"),
-        ("noise", "noise"),
-        ("pool_again", "pool_again"),
         ("smollm2", "smollm2"),
-        ("evolving", "evolving"),
         ("separated", "separated"),
         ("exploration", "exploration"),
         ("frontier", "frontier"),
@@ -93,43 +84,6 @@ def test_the_default_comparison_is_that_of_its_tables():
         ends = f"{row.difference:+.3f} | {row.low:+.3f} to {row.high:+.3f}"
         chances = " | ".join(f"{p:.3f}".lstrip("0") for p in (row.p, row.p_holm))
         assert f"| `{row.baseline}` | {ends} | {chances} |" in page("default")
-
-
-ARCHIVED = {
-    "noise": ["magellan/base - magellan/five", "magellan/base - magellan/ten"],
-    "adapters": ["magellan/own - magellan/ignored"],
-    "evolving": ["magellan - random", "magellan - online", "magellan - ek_online"],
-    "pool_again": ["magellan/small - magellan/whole"],
-}
-"""Folders of tables that the archive quotes, and what is compared in them."""
-
-
-def quoted(value: float, low: float, high: float, digits: int) -> str:
-    """A difference as pages write it, from the side where it is not negative."""
-    if value < 0:
-        value, low, high = -value, -high, -low
-    sign = "+" if low < 0 < high else ""
-    return f"{value:.{digits}f} ({low:{sign}.{digits}f} to {high:{sign}.{digits}f})"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("folder", ARCHIVED)
-def test_the_archive_quotes_its_tables(folder):
-    split = "unseen" if folder == "evolving" else "train"  # the goals of its second phase
-    for one in contrasts.compare(pages.of(folder), ARCHIVED[folder], splits=[split]):
-        differences = contrasts.total(one.terms, one.sides).mean(axis=1).to_numpy()
-        value, interval = contrasts.mean_and_interval(differences)
-        assert interval is not None
-        assert quoted(value, *interval, 3) in " ".join(page("archive").split())
-
-
-def test_the_archive_quotes_the_first_reference_study():
-    found = compared(pages.of("first_learner"))
-    found = found[(found["score"] == PRIMARY_SCORE) & (found["split"] == "train")]
-    found = found[found["baseline_variant"] != "long_window"]
-    assert len(found)
-    for row in found.itertuples():
-        assert quoted(row.difference, row.low, row.high, 2) in " ".join(page("archive").split())
 
 
 @pytest.mark.slow
@@ -288,19 +242,6 @@ def test_the_readme_is_short_and_every_page_is_named_there_or_among_the_studies(
         named |= {(path.parent / link).resolve() for link in links}
     unnamed = pages - named
     assert not unnamed
-
-
-def test_replay_ratios_are_those_of_the_files():
-    """Transitions that are learnt from for each environment step."""
-    text = (ROOT / "DEVIATIONS.md").read_text(encoding="utf-8")
-    study = grid(load_experiment(read_yaml(STUDIES / "reference.yaml")))[0].config.agent
-    paper, own, laptop = (resolve_run(n, []).agent for n in ("paper", "reference", "laptop"))
-    ratios = [each.batch_size // each.steps_per_update for each in (paper, laptop, study, own)]
-    assert f"{ratios[0]} transitions for each environment step (replay ratio)" in text
-    assert f"64 every 16 steps, {ratios[3]} for each" in text
-    assert f"`laptop`: 64 every 32, {ratios[1]} for each" in text
-    times = paper.steps_per_update // study.steps_per_update
-    assert f"replay ratio {ratios[2]}, and {times} times as many updates" in text
 
 
 @pytest.mark.slow

@@ -68,9 +68,6 @@ def check_asked(manifest: Manifest, run: Run, experiment: Mapping[str, Any], sou
         InputError: one line with the key and its two values.
     """
     name = run_name(run)
-    if manifest["preset"] != experiment["preset"]:
-        values = manifest["preset"], "run", experiment["preset"], "experiment"
-        raise _mismatch(source, "preset", *values, name)
     config = flat_keys(manifest["config"])
     for key, value in given_keys(experiment, run.variant).items():
         if key == "observers":

@@ -170,34 +170,6 @@ def check_observers(config: RunConfig) -> None:
         )
 
 
-def check_recorded(config: RunConfig) -> None:
-    """Check that a recording is possible: it needs a prediction of every goal at each refresh.
-
-    Raises:
-        InputError: another estimator drives the sampler, it scores a sample of the goals, or the
-            run has phases.
-    """
-    if not config.budget.record_predictions:
-        return
-    not_allowed = "budget.record_predictions: true is not allowed"
-    if config.phases:
-        raise InputError(
-            f"{not_allowed} in a run with phases; allowed: false, or a run of one phase"
-        )
-    if driver_of(config, config.sampler) != "learned":
-        raise InputError(
-            f"{not_allowed} for the sampler {config.sampler!r}; allowed: false, or a sampler that "
-            "the estimator learned drives, such as magellan"
-        )
-    size = sum(WORLDS[config.world].parse(config.goal_space))
-    pool = config.section("competence").pool
-    if size > pool:
-        raise InputError(
-            f"{not_allowed} for {size} goals, of which each refresh scores only a sample; allowed: "
-            f"false, or a goal space of at most competence.pool = {pool} goals"
-        )
-
-
 def check_phases(config: RunConfig) -> None:
     """Check the ends, samplers and goal spaces of a run's phases.
 

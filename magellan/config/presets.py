@@ -7,17 +7,18 @@ from typing import Any
 
 from magellan.core.errors import InputError, shown, suggestion
 
-# The learner of the first studies, which prefers successes in replay; it was tuned with the random
-# sampler only (docs/studies/archive.md).
-LAPTOP: dict[str, Any] = {
-    "backbone": {"lora_targets": "all_linear"},
+# The learner of the reference study, in which practice decides what is learnt; it was chosen
+# without any sampler (docs/studies/learner.md).
+REFERENCE: dict[str, Any] = {
+    "backbone": {"model": "zoo-reader", "lora_targets": "all_linear"},
+    "goals": {"seed": "run"},
     "agent": {
-        "steps_per_update": 32,
+        "num_envs": 8,
+        "steps_per_update": 16,
         "n_step": 15,
-        "replay_capacity": 50_000,
+        "replay_capacity": 20_000,
         "batch_size": 64,
-        "success_fraction": 0.3,
-        "learning_rate": 1e-3,
+        "learning_rate": 2e-4,
         "critic_hidden": (128,),
         "joint_update": True,
         "temperature": "fixed",
@@ -25,9 +26,9 @@ LAPTOP: dict[str, Any] = {
         "actor_warmup_updates": 100,
         "score": "log_prob_sum",
     },
-    "competence": {"learning_rate": 3e-4, "batch_size": 64},
+    "competence": {"learning_rate": 3e-4, "batch_size": 64, "refresh": 64, "delay": 192},
     "budget": {
-        "episodes": 12_000,
+        "episodes": 20_000,
         "evaluate_every": 1_000,
         "practice_window": 500,
         "record_every": 50,
@@ -35,32 +36,18 @@ LAPTOP: dict[str, Any] = {
     },
 }
 
-# The learner of the reference study, in which practice decides what is learnt; it was chosen
-# without any sampler (docs/studies/learner.md).
-REFERENCE: dict[str, Any] = {
-    "backbone": {**LAPTOP["backbone"], "model": "zoo-reader"},
-    "goals": {"seed": "run"},
-    "agent": {
-        **LAPTOP["agent"],
-        "num_envs": 8,
-        "steps_per_update": 16,
-        "success_fraction": 0.0,
-        "replay_capacity": 20_000,
-        "learning_rate": 2e-4,
-    },
-    "competence": {**LAPTOP["competence"], "refresh": 64, "delay": 192},
-    "budget": {**LAPTOP["budget"], "episodes": 20_000},
-}
-
+# Small and quick, with a replay that prefers successes: does everything work?
 SMOKE: dict[str, Any] = {
     "backbone": {"lora_targets": "all_linear", "lora_rank": 4},
     "agent": {
-        **LAPTOP["agent"],
-        "num_envs": 8,
-        "batch_size": 16,
+        **REFERENCE["agent"],
+        "steps_per_update": 32,
         "replay_capacity": 2_000,
-        "actor_warmup_updates": 2,
+        "batch_size": 16,
+        "success_fraction": 0.3,
+        "learning_rate": 1e-3,
         "critic_hidden": (32,),
+        "actor_warmup_updates": 2,
     },
     "competence": {"learning_rate": 3e-4, "batch_size": 16, "hidden": 16, "refresh": 4, "delay": 8},
     "budget": {
@@ -84,7 +71,6 @@ PAPER: dict[str, Any] = {
 PRESETS: Mapping[str, dict[str, Any]] = {
     "smoke": SMOKE,
     "reference": REFERENCE,
-    "laptop": LAPTOP,
     "paper": PAPER,
 }
 DEFAULT = "reference"

@@ -8,7 +8,7 @@ from typing import Any
 
 from magellan.config.identity import identity
 from magellan.config.modules import load_modules, resolve_paths
-from magellan.config.phases import check_observers, check_phases, check_recorded
+from magellan.config.phases import check_observers, check_phases
 from magellan.config.presets import PRESETS, check_preset
 from magellan.config.schema import ExperimentConfig, RunConfig, run_model
 from magellan.core.errors import InputError, shown
@@ -23,6 +23,7 @@ RETIRED: Mapping[str, Any] = {
     "agent.critic_norm": False,
     "backend.compile": False,
     "backend.length_bucket": 0,
+    "budget.record_predictions": False,
     "competence.space": "read",
     "competence.within": "uniform",
 }
@@ -57,7 +58,7 @@ def checked_run(values: Mapping[str, Any], where: str = "") -> RunConfig:
     """
     config = validated(run_model(), values, where)
     try:
-        for check in (check_phases, check_observers, check_recorded):
+        for check in (check_phases, check_observers):
             check(config)
     except InputError as error:
         raise InputError(f"{where}{error}") from None

@@ -135,11 +135,6 @@ class BudgetConfig(Section):
         False,
         description="Also write outcomes.csv: each finished training episode, for `replay`.",
     )
-    record_predictions: bool = Field(
-        False,
-        description="Also write outcomes.csv and a recording of the sampler's estimator "
-        "(docs/runs.md).",
-    )
     export: bool = Field(
         False,
         description="Also write the trained agent to `agent/` at the end (docs/runs.md).",

@@ -21,11 +21,10 @@ from magellan.core.columns import COLUMNS
 from magellan.core.errors import InputError, LockedError
 from magellan.core.files import PARTIAL
 from magellan.jobs import attempts, checkpoint, export, keeping, log, progress
-from magellan.training.recording import CHECKSUMS, PREDICTIONS
 
 MANIFEST, LOCK = "manifest.json", ".lock"
 # Written atomically, by way of a partial file.
-_ATOMIC = (MANIFEST, *(f"{table}.csv" for table in COLUMNS), PREDICTIONS, CHECKSUMS)
+_ATOMIC = (MANIFEST, *(f"{table}.csv" for table in COLUMNS))
 # A folder with one of these is that of a run, complete or not.
 _RUN_FILES = (MANIFEST, log.NAME, attempts.NAME)
 FILES = (LOCK, *_RUN_FILES[1:], *_ATOMIC, *(f"{name}{PARTIAL}" for name in _ATOMIC))

@@ -380,8 +380,6 @@ class Job:
     def _write_results(self) -> dict[str, Any]:
         """Write the tables, then optional results, then the manifest that marks completion."""
         self._trainer.record.write(self._output)
-        if self._trainer.predictions is not None:
-            self._trainer.predictions.write(self._output)
         self._export()
         manifest = {
             **_describe_run(self._trainer),

@@ -29,7 +29,6 @@ from magellan.training.evaluate import (
 )
 from magellan.training.parts import estimator_parts, evaluated_goals, goals_of
 from magellan.training.record import Record
-from magellan.training.recording import Predictions
 
 
 class Trainer:
@@ -45,7 +44,6 @@ class Trainer:
 
     Attributes:
         phase: the current phase.
-        predictions: the recording, if the run makes one.
         updates: policy updates so far.
 
     Raises:
@@ -78,15 +76,9 @@ class Trainer:
             budget.practice_window,
             [phase.ends for phase in self.phases] if budget.unit == "episodes" else None,
             budget.record_goals,
-            budget.record_outcomes or budget.record_predictions,
+            budget.record_outcomes,
             phased=len(self.phases) > 1,
         )
-        self.predictions: Predictions | None = None
-        if budget.record_predictions:
-            assert self.sampler.estimator is not None
-            estimator = self.sampler.estimator
-            self.predictions = Predictions(config, self.goals, estimator, self.backend)
-            self.predictions.record(0, 0)
         self._pending: list[Outcomes] = []
         self._evaluation = evaluated_goals(config, self.phase, self.goals)
 
@@ -141,8 +133,6 @@ class Trainer:
         outcomes = _concatenate(self._pending)
         self._pending = []
         self.sampler.update(outcomes)
-        if self.predictions is not None:
-            self.predictions.record(self.updates, self.spent)
         self.estimators.update(outcomes)
         self.record.record_outcomes(self.updates, self.goals, outcomes)
         self.record.losses({**losses, **self.estimators.check(self.updates)})
@@ -249,7 +239,6 @@ class Trainer:
             "replay": self.replay.state_dict(),
             "collector": self.collector.state_dict(),
             "record": self.record.state_dict(),
-            "predictions": None if self.predictions is None else self.predictions.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -270,8 +259,6 @@ class Trainer:
         self.replay.load_state_dict(state["replay"])
         self.collector.load_state_dict(state["collector"])
         self.record.load_state_dict(state["record"])
-        if self.predictions is not None:
-            self.predictions.load_state_dict(state["predictions"])
 
 
 def _concatenate(parts: list[Outcomes]) -> Outcomes:

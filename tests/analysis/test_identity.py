@@ -106,11 +106,6 @@ def swapped_with_plan(manifest):
         entry["identity"] = identities[entry["sampler"], entry["variant"], entry["seed"]]
 
 
-def other_preset(manifest):
-    run = at_small(manifest)
-    run["preset"] = run["config"]["preset"] = "laptop"
-
-
 # Changes of the manifest by the pattern of the error.
 REFUSED = {
     "agent.gamma is 0.9 in the run and 0.5 in the experiment, for sampler 'random', "
@@ -127,7 +122,6 @@ REFUSED = {
     "sampler is 'online' in the config and 'magellan' in the manifest": in_small(
         "config.sampler", "online"
     ),
-    "preset is 'laptop' in the run and 'smoke' in the experiment": other_preset,
     rf"observers is \[\] in the run and \['per_goal'\] in the experiment, for {MAGELLAN_SMALL}": (
         in_experiment("variants.small.observers", ["per_goal"])
     ),

@@ -1,6 +1,5 @@
 """The scripts of the yoked control are MAGELLAN's committed practice."""
 
-
 from analysis.studies import yoked
 from analysis.tables.grid import Algorithm
 from analysis.tables.store import load

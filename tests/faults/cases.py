@@ -47,7 +47,7 @@ ERRNOS = ("ENOSPC", "EDQUOT", "EROFS", "EACCES", "EIO")
 CUTS = (0, 1, 7, 8, 1000, -100_000, -1)
 TABLES = (
     *("evaluation.csv", "competence.csv", "practice.csv", "training.csv"),
-    *("goals.csv", "outcomes.csv", "predictions.safetensors", "recording.sha256"),
+    *("goals.csv", "outcomes.csv"),
 )
 LINKS = (
     *(".lock", "run.log", "attempts.jsonl"),

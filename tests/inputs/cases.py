@@ -133,9 +133,9 @@ EXPERIMENTS = {
 seeds: [0, 1 -> not valid YAML | line 2 | expected ',' or ']'
 overrides: {budget: {episodes: 1:40}} -> line 1, column 32 | '1:40' is 100 in YAML 1.1 | decimal
 seeds: [7, 010] -> line 1, column 12 | '010' is 8 in YAML 1.1 | decimal number without leading zeros
-preset: smoke: laptop -> line 1 | mapping values are not allowed
+preset: smoke: paper -> line 1 | mapping values are not allowed
 preset: !!python/name:os.system x -> python/name:os.system
-preset: smoke\n---\npreset: laptop -> line 2 | another document
+preset: smoke\n---\npreset: paper -> line 2 | another document
 preset: \x07 -> character 9 | special characters
 experiment: 2026-13-45 -> month must be in 1..12
 - smoke -> ['smoke'] | a mapping of keys to values
@@ -144,7 +144,7 @@ preset: smoke -> experiment: key is missing | a name of its own
 seed: [0] -> seed: unknown key | seeds
 5: smoke -> 5:  | Keys should be strings
 "a\\nb": 1 -> a\nb: unknown key | allowed here: experiment
-preset: huge -> preset: 'huge' | smoke, reference, laptop, paper
+preset: huge -> preset: 'huge' | smoke, reference, paper
 experiment: a/b -> experiment: 'a/b' | pattern
 results: out/{seed} -> results: 'out/{seed}' | pattern
 seeds: [] -> seeds: [] | at least 1
@@ -221,7 +221,7 @@ agent.replay_capacity=15 -> agent.replay_capacity: 15 | agent.batch_size = 16 | 
 backbone.lora_layers=9
     -> backbone.lora_layers: 9 is more than the 2 layers | 'zoo-mini' | 0 (all) to 2
 --sampler best -> sampler: 'best' | random, online
---preset huge -> preset: 'huge' | smoke, reference, laptop, paper
+--preset huge -> preset: 'huge' | smoke, reference, paper
 preset=paper -> preset: 'paper' | allowed: smoke
 --seed -1 -> seed: -1 | equal to 0
 goals.seed=-2 -> goals.seed: -2 | from 0 to
@@ -245,7 +245,7 @@ def arguments_of_train(given: str) -> list[str]:
 RUN_FILES = table(r"""
 agent: {score: \xff} -> not UTF-8 | byte 15 | YAML in UTF-8
 agent:\n  gamma: 1\n  gamma: 0 -> line 3 | 'gamma' | twice
-experiment: laptop -> experiment: unknown key | sampler
+experiment: paper -> experiment: unknown key | sampler
 preset: paper -> preset: 'paper' | allowed: smoke
 """)
 
@@ -321,7 +321,7 @@ guess -> 'guess' | choose from | combine
 embeddings --stem OUT -> folder | required
 embeddings docs --by colour --stem OUT -> --by | 'colour' | category
 embeddings docs --stem OUT -> docs/embedding.json | missing
-compare results/reference/first_learner magellan/paper --against observed
+compare results/reference/samplers magellan/paper --against observed
     -> --against | --of error
 compare results/reference/simulated random:learned --of error --against learned
     -> --against: 'learned' | one that is not
@@ -362,7 +362,7 @@ BAD_JSON = table("""
 BAD_VALUES = table("""
 "seeds": "x" -> seeds: 'x' | list
 "analysis": {"level": 1} -> analysis.level: unknown key | confidence
-"preset": "huge" -> --experiment: preset: 'huge' | smoke, reference, laptop, paper
+"preset": "huge" -> --experiment: preset: 'huge' | smoke, reference, paper
 "variants": {"a": {"agent": {"speed": 1}}}
     -> --experiment: variants.a.agent.speed: unknown key | gamma
 "goal_spaces": ["1000-400-200-100-50"], "overrides": {"agent": {"gamma": 0.5}}
@@ -606,7 +606,7 @@ BACKBONE_NAMES = [
 WORKFLOWS = [
     (
         ["--configfile", "FILE"],
-        "preset: smoke\nseeds: [0]\npreset: laptop\n",
+        "preset: smoke\nseeds: [0]\npreset: paper\n",
         "FILE | line 3 | 'preset' | twice",
     ),
     (

@@ -61,7 +61,7 @@ def test_the_probe_is_that_of_the_card(model, tokenizer, figures):
 
 @pytest.mark.slow
 def test_untrained_it_plays_no_better_than_at_random():
-    config = resolve_run("laptop", [{"backbone": {"model": "craft-reader"}}])
+    config = resolve_run("reference", [{"backbone": {"model": "craft-reader"}}])
     backbone = Backbone(config.backbone, 0, world=WORLD)
     space = WORLD.goals("0-200-200-200-200", 3)
     goals = EvaluationSet(space, np.arange(len(space)))

@@ -94,8 +94,8 @@ def test_possible_actions_take_nearly_all_probability(model, tokenizer):
 
 
 def untrained(name: str) -> tuple[SAC, Codec]:
-    """An agent of the preset `laptop` with a backbone, before any training."""
-    config = resolve_run("laptop", [{"backbone": {"model": name}}])
+    """An agent of the preset `reference` with a backbone, before any training."""
+    config = resolve_run("reference", [{"backbone": {"model": name}}])
     backbone = Backbone(config.backbone, 0)
     return SAC(backbone, config.agent, 1), Codec(backbone.tokenizer)
 

@@ -25,7 +25,6 @@ RUNS = {
         phases=[{"until": 20}, {"goal_space": "9-8-7-6-5"}],
         budget={"episodes": 40, "evaluate_every": 20, "practice_window": 20},
     ),
-    "recorded": config(budget={"record_predictions": True}, competence={"refresh": 2, "delay": 4}),
     "regions": config("regions", competence=GROUPS),
     "frontier": config("frontier", competence={"refresh": 2, "delay": 4}, frontier={"kinds": 6}),
     "rule over regions": config("learnability", samplers={"estimator": "learned_groups"}),
@@ -43,8 +42,6 @@ RUNS = {
 def written(trainer, folder):
     folder.mkdir()
     trainer.record.write(folder)
-    if trainer.predictions is not None:
-        trainer.predictions.write(folder)
     return contents(folder)
 
 

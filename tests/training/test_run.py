@@ -97,7 +97,7 @@ def test_a_finished_run_suggests_next_commands_except_to_the_workflow(more, tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("key", ["record_goals", "record_outcomes", "record_predictions"])
+@pytest.mark.parametrize("key", ["record_goals", "record_outcomes"])
 def test_an_additional_table_changes_no_other(key, undisturbed, tmp_path):
     recorded = config(**{key: True})
     assert tables(trained(recorded, tmp_path)) == undisturbed

@@ -30,7 +30,7 @@ PARTS = (
 # Few resamples, to be quick.
 SMALL_DEFAULT = f"""
 experiment: default
-preset: laptop
+preset: reference
 samplers: [random, online, ek_online, magellan]
 goal_spaces: [{synthetic.GOAL_SPACE}]
 seeds: [0, 1]
@@ -122,7 +122,7 @@ class Project:
 
     def write_runs(self, **declared) -> None:
         """Finished runs of the default experiment, with made-up numbers."""
-        experiment = synthetic.experiment(preset="laptop", **declared)
+        experiment = synthetic.experiment(preset="reference", **declared)
         synthetic.write_runs(self / "results/default", experiment, episodes=4_000)
 
     def folder_of(self, place: str) -> Path:
@@ -135,7 +135,7 @@ def put_stand_in(project: Project) -> None:
     """Let runs of two samplers be taken from a shelf instead of being trained."""
     (project / "magellan/training/__init__.py").write_text("")
     (project / "magellan/jobs/run.py").write_text(STAND_IN)
-    experiment = synthetic.experiment(preset="laptop", samplers=("random", "online"))
+    experiment = synthetic.experiment(preset="reference", samplers=("random", "online"))
     synthetic.write_runs(project / "shelf", experiment, episodes=2_000)
 
 

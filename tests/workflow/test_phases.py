@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from magellan.config import beginning, grid, identity, load_experiment, phases_of, read_yaml
+from magellan.config import beginning, grid, identity, load_experiment, read_yaml
 from magellan.config.grid import shared_beginnings
 from magellan.core.errors import InputError
 from magellan.core.parsing import parse_yaml
@@ -53,24 +53,6 @@ def test_the_documented_experiment_trains_its_first_phase_once():
     assert {start.kept for start in starts.values()} == {None}
     assert (start.sampler, start.seed, start.config.budget.episodes) == ("magellan", 0, 4_000)
     assert start.config.phases == ()
-
-
-def test_the_study_of_replaced_goals_starts_the_four_of_a_seed_from_one_run():
-    values = read_yaml(ROOT / "config/studies/evolving.yaml")
-    runs, starts = plan(values)
-    users = Counter(start.run.identity for start in starts.values())
-    assert (len(runs), set(users.values()), len(users)) == (40, {4}, 10)
-    for run in runs:
-        assert starts[run.identity].kept is None
-        start = starts[run.identity].run
-        assert (start.sampler, start.seed) == ("magellan", run.seed)
-        assert (start.config.budget.steps, start.config.phases) == (48_000, ())
-        first, last = phases_of(run.config)
-        assert (first.goals.split, last.goals.split) == ("train", "unseen")
-        assert (last.sampler, last.seed, last.ends - last.begins) == (run.sampler, run.seed, 32_000)
-    study = read_yaml(ROOT / "config/studies/reference.yaml")
-    for section in ("backbone", "agent", "competence"):
-        assert values["overrides"][section] == study["overrides"][section]
 
 
 def test_the_study_that_separates_practice_and_learner_goes_on_from_the_reference_studys_runs():
@@ -173,7 +155,7 @@ def test_a_run_of_the_grid_may_be_the_one_that_keeps():
     variants = {"a": ends(30), "b": ends(60), "long": long}
     runs, starts = plan(declared(variants=variants, **own))
     (longest,) = [run for run in runs if run.variant == "long"]
-    assert {start.run for start in starts.values()} == {longest}
+    assert {start.run.identity for start in starts.values()} == {longest.identity}
     assert {start.path for start in starts.values()} == {f"{longest.path}/{n}" for n in (30, 60)}
 
 

@@ -22,7 +22,7 @@ from tests.analysis.synthetic import PLAIN_FIGURES
 from tests.workflow.conftest import ROOT
 from workflow.planning import Plan, checked_experiment, files_of_smollm2
 
-DEFAULT = {"experiment": "default", "preset": "laptop", "samplers": ["random"]}
+DEFAULT = {"experiment": "default", "preset": "reference", "samplers": ["random"]}
 DRAWN = {f"draw_{name}": 1 for name in PLAIN_FIGURES}
 
 
@@ -128,7 +128,7 @@ def test_a_plan_of_thousands_of_runs_asks_little_of_each(shared_project, tmp_pat
 def test_the_plan_warns_of_runs_of_another_version_of_a_module(tmp_path, monkeypatch):
     """One of them is there, and what is trained now would be refused beside it."""
     samplers = ["random", "online"]
-    declared = synthetic.experiment(preset="laptop", samplers=samplers)
+    declared = synthetic.experiment(preset="reference", samplers=samplers)
     synthetic.write_runs(tmp_path / "results/default", declared, episodes=2_000)
     monkeypatch.chdir(tmp_path)
     Path("helper.py").write_text("import math\n")
@@ -185,9 +185,7 @@ def test_the_papers_experiment_is_listed_without_its_model(profile, shared_proje
 
 
 def test_malformed_yaml_is_named_with_its_line(project):
-    (project / "config/config.yaml").write_text(
-        "experiment: laptop\nseeds: [0, 1\npreset: laptop\n"
-    )
+    (project / "config/config.yaml").write_text("experiment: mine\nseeds: [0, 1\npreset: smoke\n")
     line = project.refused("-n")
     assert "config/config.yaml" in line
     assert "line 3" in line

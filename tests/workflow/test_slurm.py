@@ -9,7 +9,7 @@ from tests.analysis import synthetic
 from tests.workflow.conftest import ROOT
 from workflow.planning import check_no_orphaned_jobs, orphaned_jobs
 
-(FIRST, *_) = synthetic.plan(synthetic.experiment(preset="laptop"))
+(FIRST, *_) = synthetic.plan(synthetic.experiment(preset="reference"))
 RUN = f"results/default/{FIRST.path}/manifest.json"
 COMMENT = f"rule_train_wildcards_random_{synthetic.GOAL_SPACE}_0_{FIRST.identity}"
 NAMED = "error: jobs of an earlier driver still wait or run here"

@@ -83,7 +83,7 @@ def test_the_gpu_files_are_the_paper(sampler, folder):
 def test_the_cpu_files_are_the_default_experiment(sampler, folder):
     launch = read(composed("cpu", sampler, folder))
     layer = {"sampler": sampler, "goal_space": "1000-400-200-100-50"}
-    assert identity(launch.config) == identity(resolve_run("laptop", [layer]))
+    assert identity(launch.config) == identity(resolve_run("reference", [layer]))
     assert launch.config.backend.device == "cpu"
     assert launch.loading is None
 

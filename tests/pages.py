@@ -1,9 +1,11 @@
 """Tables of pages, from the committed results; `python -m tests.pages [PAGE ...]` writes them."""
 
 import itertools
+import re
 import sys
 from collections.abc import Sequence
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -762,7 +764,36 @@ def costs() -> str:
     return "\n".join(line for line in text.splitlines() if line.startswith("|"))
 
 
+def layers() -> str:
+    """Mermaid diagram of the packages: who imports whom, without lines that others imply."""
+    edges: dict[str, set[str]] = {}
+    files = sorted(path for part in ("magellan", "analysis") for path in (ROOT / part).rglob("*"))
+    for path in (path for path in files if path.suffix == ".py"):
+        room = ".".join(path.relative_to(ROOT).with_suffix("").parts[:2])
+        if room.count(".") == 1 and not room.endswith("__"):
+            code = re.sub(
+                r"^if TYPE_CHECKING:\n(?:(?:    .*)?\n)+", "", path.read_text("utf-8"), flags=re.M
+            )
+            names = re.findall(r"^ *(?:from|import) ((?:magellan|analysis)\.\w+)", code, flags=re.M)
+            targets = set(names)
+            edges.setdefault(room, set()).update(targets - {room, "magellan.core"})
+    edges.pop("magellan.core")
+    edges = {room: targets & edges.keys() for room, targets in edges.items()}
+    below: dict[str, set[str]] = {}
+    for room in TopologicalSorter(edges).static_order():  # CycleError: rooms import each other
+        below[room] = edges[room].union(*(below[target] for target in edges[room]))
+    lines = [
+        f"  {room} --> {target}"
+        for room, targets in sorted(edges.items())
+        for target in sorted(targets)
+        if not any(target in below[other] for other in targets)
+    ]
+    text = "\n".join(["```mermaid", "flowchart TD", *lines, "```"])
+    return text.replace("magellan.", "")
+
+
 BLOCKS = {
+    ("architecture", "layers"): layers,
     ("README", "finding"): finding,
     ("paper", "unseen"): lambda: unseen_errors(of("samplers")),
     ("simulated", "observed"): lambda: simulated("observed"),

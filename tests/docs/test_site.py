@@ -1,4 +1,4 @@
-"""The site's links, the picture of the layers, and the page of tables."""
+"""The site's links, and the page of tables."""
 
 import runpy
 import sys
@@ -9,7 +9,6 @@ import yaml
 
 from tests.snippets import ROOT, run_program
 from tests.test_readme import PAGES
-from workflow.scripts import draw_layers as layers
 
 
 @pytest.fixture
@@ -44,14 +43,6 @@ def test_every_page_is_in_the_navigation(hooks):
     listed = list(leaves(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]))
     pages = {hooks._name_of(path.relative_to(ROOT).as_posix()) for path in PAGES}
     assert sorted(listed) == sorted(pages | set(hooks.PAGES.values()))
-
-
-@pytest.mark.slow
-def test_the_picture_of_the_layers_is_that_of_the_code():
-    drawn = layers.to_svg(layers.graph(), layers.graph(late=False))
-    assert layers.PICTURE.read_text() == drawn, (
-        "out of date: python workflow/scripts/draw_layers.py"
-    )
 
 
 def test_the_analysis_needs_no_torch():

@@ -191,9 +191,8 @@ def with_ends(values: Values) -> str:
     """Mean of the pairs and its 95 % interval."""
     values = np.asarray(values)
     assert not np.isnan(values).any(), "a seed is on one side only"
-    mean, interval = contrasts.mean_and_interval(values, (-2.0, 2.0))
-    assert interval is not None
-    return f"{mean:+.3f} ({interval[0]:+.3f} to {interval[1]:+.3f})"
+    mean, low, high = sign_flip_test(values).interval
+    return f"{mean:+.3f} ({printing.interval_cell(low, high)})"
 
 
 def with_tests(
@@ -207,7 +206,7 @@ def with_tests(
             *cells,
             with_ends(values),
             *[contrasts.halves(np.asarray(values))] * halves,
-            f"{p:.3f}".replace("0.000", "< 0.001"),
+            printing.chance(p),
         ]
         for (cells, values), p in zip(rows, corrected, strict=True)
     ]

@@ -17,6 +17,7 @@ from analysis.statistics.primary import PRIMARY_SCORE
 from analysis.tables.grid import RUN_COLUMNS, Algorithm
 from analysis.tables.labels import SCORE_LABELS, SPLIT_LABELS, figure_label
 from analysis.tables.phases import practised_split
+from analysis.tables.printing import p_equals
 from analysis.tables.results import SPLITS, Results, rows_where
 
 STATISTICS = {"mean": (-0.2, "full"), "iqm": (0.2, "none")}
@@ -166,7 +167,7 @@ def _differences(ax: Axes, comparison: pd.DataFrame, baselines: Sequence[Algorit
     transform = ax.get_yaxis_transform()
     for y, baseline in enumerate(baselines):
         row = _baseline_row(comparison, baseline)
-        text = f"{row['difference']:+.2f}\np = {row['p_holm']:.2g}"
+        text = f"{row['difference']:+.2f}\n{p_equals(row['p_holm'])}"
         ax.text(1.02, y, text, va="center", transform=transform, **options)
 
 

@@ -22,9 +22,8 @@ from analysis.statistics import contrasts
 from analysis.statistics.contrasts import BOOTSTRAP, Term
 from analysis.statistics.intervals import Matrix, holm_within, sign_flip_test
 from analysis.statistics.mastery import times_of
-from analysis.statistics.standing import LEVEL
 from analysis.tables import store
-from analysis.tables.printing import Table, interval_cell
+from analysis.tables.printing import LEVEL, Table, chance, interval_cell, p_equals
 from analysis.tables.results import Results
 from magellan.config.resolve import read_yaml
 from magellan.core.errors import InputError
@@ -208,10 +207,9 @@ def _estimate(claim: Claim, study: Study, results: Results | None) -> Judged:
         interval = test.proportion_ci(BOOTSTRAP.confidence)
         bounds, p = (float(interval.low), float(interval.high)), float(test.pvalue)
     else:
-        bounds = contrasts.bounds_of(claim.terms, claim.measure)
-        _, interval = contrasts.mean_and_interval(values, bounds)
-        bounds = interval or (float(values.mean()),) * 2
-        p = sign_flip_test(values - threshold, BOOTSTRAP.seed).p
+        origin = 0.0 if word == "within" else threshold
+        flipped = sign_flip_test(values - origin, BOOTSTRAP.confidence, BOOTSTRAP.seed)
+        bounds, p = (flipped.low + origin, flipped.high + origin), flipped.p
     p = math.nan if word == "within" else p
     return Judged(claim, len(values), float(values.mean()), *bounds, p, math.nan, "undecided")
 
@@ -285,7 +283,8 @@ def _numbers(judged: Judged) -> str:
         return f"n = {judged.n} so far."
     value, interval, n, p = _statistics(judged)
     measured = f"{judged.claim.measure.capitalize()}, {judged.claim.value}"
-    return f"{measured}: {value} ({interval}){p and f', p = {p}'}, n = {n}."
+    chances = f", {p_equals(judged.p_holm)}" if p else ""
+    return f"{measured}: {value} ({interval}){chances}, n = {n}."
 
 
 HEADER = ("claim", "source", "value", "95% interval", "n", "p, Holm", "verdict", "study")
@@ -338,6 +337,5 @@ def _cells(claims: Claims, judged: Judged) -> list[str]:
 def _statistics(judged: Judged) -> tuple[str, str, str, str]:
     """Value, interval, n and corrected p, which is empty where the rule has none."""
     form = ".2f" if judged.claim.measure == "mastered" else "+.3f"
-    p = "" if math.isnan(judged.p_holm) else f"{judged.p_holm:.3f}".replace("0.000", "< 0.001")
     interval = interval_cell(judged.low, judged.high, form)
-    return f"{judged.value:{form}}", interval, str(judged.n), p
+    return f"{judged.value:{form}}", interval, str(judged.n), chance(judged.p_holm)

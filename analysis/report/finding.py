@@ -35,7 +35,7 @@ from analysis.tables.labels import (
     sampler_label,
 )
 from analysis.tables.phases import practised_split
-from analysis.tables.printing import chance, short
+from analysis.tables.printing import chance, p_equals, short
 from analysis.tables.results import Results, rows_where
 
 NEVER = "at no size, however large: that takes more runs"
@@ -101,8 +101,7 @@ def verdict(row: Any, results: Results, level: float) -> str:
     sampler = name_of(Algorithm(row.sampler, row.variant), results)
     baseline = name_of(Algorithm(row.baseline, row.baseline_variant), results)
     prefix = f"{row.goal_space}: " if len(results.goal_spaces) > 1 else ""
-    p = chance(row.p_holm)
-    suffix = f"p {p if p.startswith('<') else f'= {p}'}, n = {run_counts(row)}"
+    suffix = f"{p_equals(row.p_holm)}, n = {run_counts(row)}"
     if not _is_significant(row, level):
         difference = f"{short(row.difference)}{_interval_text(row.low, row.high)}"
         return (
@@ -148,11 +147,11 @@ def method_text(results: Results, comparison: pd.DataFrame) -> str:
     kind = settings(results)
     sizes = {family_size(results, comparison, name) for name in results.goal_spaces} - {0}
     corrected = bool(sizes - {1})
-    holm = f", corrected over {number_text(sizes)} comparisons (Holm)" if corrected else ""
+    holm = f", p corrected over {number_text(sizes)} comparisons (Holm)" if corrected else ""
     return (
         f"{SCORE_LABELS[PRIMARY_SCORE]}{results.counted_from}, {SPLIT_LABELS[split].lower()}, mean "
-        f"of {number_text(categories)} categories; {kind.confidence:.0%} intervals; p by "
-        f"permutation of whole runs{holm}"
+        f"of {number_text(categories)} categories; {kind.confidence:.0%} intervals, uncorrected, "
+        f"and p by permutation of whole runs{holm}"
     )
 
 
@@ -186,8 +185,8 @@ def limits(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space:
     ]
     if min(counts) < CRUDE:
         sentences.append(
-            f"intervals of fewer than {CRUDE} runs are crude: they cover the true value less often "
-            "than their level says"
+            f"intervals of means of fewer than {CRUDE} runs are crude: they cover the true value "
+            "less often than their level says"
         )
     return [f"{text[0].upper()}{text[1:]}." for text in sentences]
 

@@ -17,7 +17,8 @@ import numpy as np
 import pandas as pd
 
 from analysis.statistics import summaries
-from analysis.statistics.standing import Interval, Standing, scores_of, standings
+from analysis.statistics.intervals import Interval
+from analysis.statistics.standing import Standing, scores_of, standings
 from analysis.studies import axes
 from analysis.studies.axes import CEILING, FLOOR
 from analysis.tables import store
@@ -140,7 +141,7 @@ def cells(entry: Row) -> list[str]:
     standing, place = entry
     intervals = (standing.success, standing.gain, standing.regret)
     success, gain, regret = (
-        ["", "", ""] if interval is None else [f"{number:.4f}" for number in interval]
+        ["" if np.isnan(number) else f"{number:.4f}" for number in interval or (np.nan,) * 3]
         for interval in intervals
     )
     p_values = ["" if np.isnan(p) else f"{p:.4g}" for p in (standing.p_floor, standing.p_best)]
@@ -196,7 +197,7 @@ def _page_cells(entry: Row) -> list[str]:
         f"[`{standing.rule}`](#{standing.rule})",
         _interval_text(standing.success, ".2f"),
         _interval_text(standing.gain, "+.2f"),
-        "" if np.isnan(standing.p_floor) else chance(standing.p_floor),
+        chance(standing.p_floor),
         _interval_text(standing.regret, ".2f"),
         axes.against_best(standing),
         str(standing.n),

@@ -83,9 +83,9 @@ class Numbers(NamedTuple):
                     "n": f"{row['runs']} and {row['baseline_runs']}",
                     "Difference": f"{row['difference']:+.3f}",
                     f"{row['confidence']:.0%} interval": interval_cell(row["low"], row["high"]),
-                    "p": _p_value(row["p_holm"]),
-                    "p, uncorrected": _p_value(row["p"]),
-                    "p, paired": _p_value(row["p_paired"]),
+                    "p": chance(row["p_holm"]),
+                    "p, uncorrected": chance(row["p"]),
+                    "p, paired": chance(row["p_paired"]) or "n/a",
                 }
             )
         title = (
@@ -238,9 +238,3 @@ def _range(values: pd.Series, digits: int) -> str:
     summary = values.mean(), values.min(), values.max()
     mean, low, high = (f"{value:,.{digits}f}" for value in summary)
     return mean if low == high else f"{mean} ({low}-{high})"
-
-
-def _p_value(p: float) -> str:
-    if pd.isna(p):
-        return "n/a"
-    return "< 0.001" if p < 0.001 else f"{p:.3f}"

@@ -3,9 +3,10 @@
 `magellan - random` is a difference, `magellan/a - random/a - magellan/b + random/b` a difference of
 differences, `magellan` a mean. A term is SAMPLER, /VARIANT (default: that of the reference),
 @GOAL-SPACE (default: each one) and :ESTIMATOR (default: the one that chooses goals, or the only
-one). The value in a category is the mean over seeds, with a studentised bootstrap interval. Only
-the mean of the categories, one number per run, has a test: sign flips by seed, Holm-corrected over
-the contrasts that are given together. Runs of several phases are compared in their last one.
+one). The value in a category is the mean over seeds. Where 0 is a hypothesis its interval inverts
+the sign-flip test of the seeds, uncorrected; other means have a studentised bootstrap interval. p
+is that of the mean of the categories, one number per run, Holm-corrected over the contrasts that
+are given together. Runs of several phases are compared in their last one.
 """
 
 from __future__ import annotations
@@ -21,10 +22,9 @@ import pandas as pd
 
 from analysis.statistics import summaries
 from analysis.statistics.intervals import (
-    EQUAL,
-    SINGLE,
+    ROUNDING,
     Bootstrap,
-    Bounds,
+    Interval,
     Matrix,
     holm_within,
     mean_estimate,
@@ -40,7 +40,7 @@ from analysis.statistics.matrices import (
     success_curves,
 )
 from analysis.tables.grid import Algorithm, Run, run_name
-from analysis.tables.printing import Table, interval_cell
+from analysis.tables.printing import Table, chance, interval_cell
 from analysis.tables.results import SPLITS, Results, rows_where
 from magellan.core.errors import InputError
 
@@ -54,7 +54,7 @@ AFTER = 2
 SIGNED = ("gain", "collapse")
 """Measures that can be negative."""
 
-TERM = re.compile(r"(?:^|([+-]) )([a-z][a-z0-9_]*)(?:/([\w.-]+))?(?:@([\w-]+))?(?::(\w+))?")
+TERM = re.compile(r"(?:^|([+-]) )([a-z][a-z0-9_]*)(?:/([\w.-]+))?(?:@([\w.-]+))?(?::(\w+))?")
 FORM = "SAMPLER/VARIANT@SPACE:ESTIMATOR - ..."
 
 
@@ -215,21 +215,18 @@ def total(terms: Sequence[Term], sides: Sequence[pd.DataFrame | pd.Series]) -> p
     return sum(signed).dropna(how="all").sort_index()
 
 
-def mean_and_interval(
-    values: Matrix, bounds: Bounds = (-1.0, 1.0)
-) -> tuple[float, tuple[float, float] | None]:
-    """Mean of numbers (seeds,) and its interval; None for a single seed or equal values."""
-    estimate = mean_estimate(values[:, None], BOOTSTRAP, bounds)
-    has_interval = estimate.method[0] not in (SINGLE, EQUAL)
-    interval = (float(estimate.low[0]), float(estimate.high[0])) if has_interval else None
-    return float(values.mean()), interval
+def is_tested(terms: Sequence[Term], of: str) -> bool:
+    """Whether 0 is a hypothesis: of differences, and of measures that can be negative."""
+    return of in SIGNED or sum(term.sign for term in terms) == 0
 
 
-def bounds_of(terms: Sequence[Term], of: str) -> Bounds:
-    """Smallest and largest possible value of a contrast."""
+def mean_of(values: Matrix, terms: Sequence[Term], of: str) -> Interval:
+    """Mean of a contrast's numbers (seeds,) and its interval."""
+    if is_tested(terms, of):
+        return sign_flip_test(values, BOOTSTRAP.confidence, BOOTSTRAP.seed).interval
     added = sum(term.sign > 0 for term in terms)
-    subtracted = len(terms) - added
-    return (-len(terms), len(terms)) if of in SIGNED else (-subtracted, added)
+    estimate = mean_estimate(values[:, None], BOOTSTRAP, (added - len(terms), added))
+    return Interval(*(float(number[0]) for number in (estimate.value, estimate.low, estimate.high)))
 
 
 # --- comparisons --------------------------------------------------------------------------------
@@ -280,9 +277,9 @@ def compare(
                     "same ones"
                 )
             p = np.nan
-            if of in SIGNED or sum(term.sign for term in terms) == 0:
+            if is_tested(terms, of):
                 values = total(terms, sides).mean(axis=1).dropna().to_numpy()
-                p = sign_flip_test(values, BOOTSTRAP.seed).p if len(values) else np.nan
+                p = sign_flip_test(values, seed=BOOTSTRAP.seed).p if len(values) else np.nan
             compared.append(Compared(text, terms, space, split, sides, p))
     together = settings(results).family == "question"
     families = [(one.goal_space, "" if together else one.split) for one in compared]
@@ -339,12 +336,12 @@ def tables(
     measure = MEASURES[of] + (f" against {truth}" if truth else "") + results.counted_from
     compared = compare(results, contrasts, of, splits)
     return [
-        _table(measure, list(group), bounds_of(parse(text), of))
-        for (text, _), group in itertools.groupby(compared, lambda one: (one.text, one.goal_space))
+        _table(measure, of, list(group))
+        for _, group in itertools.groupby(compared, lambda one: (one.text, one.goal_space))
     ]
 
 
-def _table(measure: str, on_splits: Sequence[Compared], bounds: Bounds) -> Table:
+def _table(measure: str, of: str, on_splits: Sequence[Compared]) -> Table:
     first = on_splits[0]
     tests = [one.tests for one in on_splits if one.p == one.p]
     several = max(tests, default=0) > 1
@@ -362,9 +359,10 @@ def _table(measure: str, on_splits: Sequence[Compared], bounds: Bounds) -> Table
             cells = [f"{side[name].mean():.3f}" for side in sides[:-1]]
             tested = [""] * (1 + len(p_values))
             if name == MEAN:
-                tested = [halves(values), *(f"{p:.3f}" if p == p else "" for p in p_values)]
-            rows.append([one.split, name, *cells, *_numbers(values, bounds), *tested])
-    holm = f", Holm over {' and '.join(map(str, dict.fromkeys(tests)))}" if several else ""
+                tested = [halves(values), *map(chance, p_values)]
+            rows.append([one.split, name, *cells, *_numbers(values, one.terms, of), *tested])
+    counts = " and ".join(map(str, dict.fromkeys(tests)))
+    holm = f", Holm over {counts}; intervals uncorrected" if several else ""
     test = f" (sign flips by seed{holm})" if tests else ""
     where = f", goal space {first.goal_space}" if first.goal_space else ""
     return Table(f"{measure}{where}: {first.text}{test}", header, rows)
@@ -376,12 +374,11 @@ def halves(values: Matrix) -> str:
     return f"{values[:middle].mean():+.2f}, {values[middle:].mean():+.2f}" if middle > 1 else ""
 
 
-def _numbers(values: Matrix, bounds: Bounds) -> list[str]:
+def _numbers(values: Matrix, terms: Sequence[Term], of: str) -> list[str]:
     """Mean, interval and n of (seeds,), with signs where it may be negative."""
     if not len(values):
         return ["", "", "0"]
-    mean, interval = mean_and_interval(values, bounds)
-    form = "+.3f" if bounds[0] else ".3f"
-    ends = "n/a" if len(values) == 1 else NONE
-    cell = interval_cell(*interval, form) if interval else ends
-    return [f"{mean:{form}}", cell, str(len(values))]
+    mean, low, high = mean_of(values, terms, of)
+    form = "+.3f" if is_tested(terms, of) or any(term.sign < 0 for term in terms) else ".3f"
+    equal = len(values) > 1 and np.ptp(values) <= ROUNDING
+    return [f"{mean:{form}}", NONE if equal else interval_cell(low, high, form), str(len(values))]

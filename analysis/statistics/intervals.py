@@ -1,11 +1,12 @@
-"""Bootstrap intervals over runs, and permutation tests.
+"""Intervals over runs, and permutation tests with the intervals that invert them.
 
-Whole runs are resampled, with all their categories and points: the categories of one run are
-correlated, so resampling them separately would make intervals too narrow.
+Whole runs are resampled or permuted, with all their categories and points: the categories of one
+run are correlated, so resampling them separately would make intervals too narrow.
 
-Resamples are drawn once for each number of runs (with `arch`) and used for all columns. Means get a
-studentised interval (bootstrap-t; Efron and Tibshirani 1993, 12.5), which has the best coverage in
-`analysis.statistics.simulation`; other statistics get a percentile interval.
+A difference has a permutation test and the interval of all shifts that the test does not reject.
+Other numbers have no test: means get a studentised bootstrap interval (bootstrap-t; Efron and
+Tibshirani 1993, 12.5), other statistics a percentile one. Resamples are drawn once for each number
+of runs (with `arch`) and used for all columns. `analysis.studies.coverage` simulates all of them.
 """
 
 from __future__ import annotations
@@ -26,14 +27,15 @@ Matrix = NDArray[np.float64]
 Bounds = tuple[float, float]
 
 RATE: Bounds = (0.0, 1.0)
-DIFFERENCE: Bounds = (-1.0, 1.0)
 
 STUDENTISED = "studentised bootstrap of whole runs"
 PERCENTILE = "percentile bootstrap of whole runs"
 STUDENT_T = "Student t over runs: many resamples have no spread"
 EQUAL = "none: all runs equal"
 SINGLE = "none: a single seed"
-METHODS = (STUDENTISED, PERCENTILE, STUDENT_T, EQUAL, SINGLE)
+INVERTED = "inverted permutation test"
+TOO_FEW = "none: too few runs"
+METHODS = (STUDENTISED, PERCENTILE, STUDENT_T, EQUAL, SINGLE, INVERTED, TOO_FEW)
 
 # Spread below these is rounding error: of scores near 1; of the standard error of a resample.
 ROUNDING = 1e-12
@@ -78,34 +80,7 @@ def mean_estimate(values: Matrix, bootstrap: Bootstrap, bounds: Bounds = RATE) -
         return _single(value)
     (weights,) = resample_weights((len(values),), bootstrap.repetitions, bootstrap.seed)
     means, variances = _resample(values, weights)
-    error = _standard_error(values)
-    freedom = np.full(value.shape, len(values) - 1.0)
-    return _studentised(value, error, means, variances, freedom, bootstrap, bounds)
-
-
-def difference_estimate(first: Matrix, second: Matrix, bootstrap: Bootstrap) -> Estimate:
-    """Difference of the means of two independent samples, first minus second, of each column.
-
-    Args:
-        first: rates, (runs, columns).
-        second: rates, (other runs, columns).
-        bootstrap: repetitions, confidence and seed.
-
-    Returns:
-        An estimate of (columns,) with studentised intervals (Welch's standard error).
-    """
-    check_scores(first)
-    check_scores(second)
-    value = first.mean(axis=0) - second.mean(axis=0)
-    if min(len(first), len(second)) == 1:
-        return _single(value)
-    sizes = len(first), len(second)
-    weights = resample_weights(sizes, bootstrap.repetitions, bootstrap.seed)
-    (shift_1, variance_1), (shift_2, variance_2) = map(_resample, (first, second), weights)
-    errors = np.stack([_standard_error(first), _standard_error(second)])
-    error, freedom = np.sqrt((errors**2).sum(axis=0)), welch_freedom(errors, sizes)
-    shifts, variances = shift_1 - shift_2, variance_1 + variance_2
-    return _studentised(value, error, shifts, variances, freedom, bootstrap, DIFFERENCE)
+    return _studentised(value, values, means, variances, bootstrap, bounds)
 
 
 def percentile_estimate(
@@ -183,22 +158,14 @@ def _standard_error(values: Matrix) -> Matrix:
     return np.where(np.ptp(values, axis=0) > ROUNDING, error, 0.0)
 
 
-def welch_freedom(errors: Matrix, sizes: tuple[int, int]) -> Matrix:
-    """Welch's degrees of freedom from both standard errors (2, columns): (columns,)."""
-    parts = errors**4 / (np.array(sizes)[:, None] - 1.0)
-    with np.errstate(invalid="ignore"):
-        return (errors**2).sum(axis=0) ** 2 / parts.sum(axis=0)
-
-
 # --- intervals ----------------------------------------------------------------------------------
 
 
 def _studentised(
     value: Matrix,
-    error: Matrix,
+    values: Matrix,
     shifts: Matrix,
     variances: Matrix,
-    freedom: Matrix,
     bootstrap: Bootstrap,
     bounds: Bounds,
 ) -> Estimate:
@@ -209,10 +176,10 @@ def _studentised(
     """
     from scipy.stats import t as student
 
+    error = _standard_error(values)
     low, high = t_quantiles(shifts, variances, bootstrap.tail)
     usable = np.isfinite(low) & np.isfinite(high)
-    with np.errstate(invalid="ignore"):
-        quantile = student.ppf(1.0 - bootstrap.tail, freedom)
+    quantile = student.ppf(1.0 - bootstrap.tail, len(values) - 1)
     low, high = np.where(usable, low, -quantile), np.where(usable, high, quantile)
     method = np.where(usable, STUDENTISED, STUDENT_T).astype(object)
     equal = error == 0.0
@@ -250,85 +217,202 @@ def check_scores(scores: Matrix) -> None:
         raise InputError("scores: a matrix of scores holds NaN or infinity")
 
 
-# --- permutation tests of run means, and Holm's correction ---
+# --- permutation tests of differences, their intervals, and Holm's correction ---
 
 
 # Up to MOST_EXACT permutations all are enumerated; else DRAWN are sampled.
 MOST_EXACT = 200_000
 DRAWN = 99_999
 TIE = 1e-9
+CONFIDENCE = 0.95
+SPLITS, SIGNS = "splits of the runs", "signs of the pairs"
 
 
-class PValue(NamedTuple):
-    """A two-sided p value, and how it was computed."""
+class Interval(NamedTuple):
+    """A number and its interval; NaN where so few runs have none."""
 
+    value: float
+    low: float
+    high: float
+
+
+class Tested(NamedTuple):
+    """A difference, its permutation test, and the interval that inverts the test.
+
+    Attributes:
+        value: the difference.
+        low, high: the shifts whose two-sided p is 1 - confidence or more, so that 0 is outside
+            exactly if `p` is smaller; NaN where no p of so few runs is that small.
+        p: two-sided p of a difference of 0, uncorrected.
+        method: how p was computed.
+    """
+
+    value: float
+    low: float
+    high: float
     p: float
     method: str
 
+    @property
+    def interval(self) -> Interval:
+        """The difference and its interval."""
+        return Interval(*self[:3])
 
-def permutation_test(first: Matrix, second: Matrix, seed: int = 0) -> PValue:
-    """Test whether the means of two independent samples differ: (runs,) and (other runs,).
+
+def permutation_test(
+    first: Matrix, second: Matrix, confidence: float = CONFIDENCE, seed: int = 0
+) -> Tested:
+    """Test the difference of the means of two independent samples: (runs,) and (other runs,).
 
     The statistic is Welch's t, so that the test is asymptotically valid for unequal variances and
     sizes (Janssen 1997). With equal sizes, or a sample of one run, it is the plain difference,
     which gives the same p: t increases with it, as the pooled sum of squares is constant.
     """
+    groups, exact = _groups(len(first), len(first) + len(second), seed)
+    if len(first) != len(second) and min(len(first), len(second)) > 1:
+        return _welch_test(first, second, groups, exact, confidence)
+    is_first = np.repeat([1.0, 0.0], [len(first), len(second)])
     pooled = np.concatenate([first, second])
-    groups, exact = _groups(len(first), len(pooled), seed)
-    is_plain = len(first) == len(second) or min(len(first), len(second)) == 1
-    statistic = _difference if is_plain else _welch_t
-    observed = statistic(pooled, np.arange(len(first))[None])[0]
-    return _two_sided(statistic(pooled, groups), float(observed), exact, "splits of the runs")
+    permuted, slopes = (_difference(values, groups) for values in (pooled, is_first))
+    value = float(first.mean() - second.mean())
+    return _tested(value, permuted, slopes, exact, SPLITS, confidence)
 
 
-def _difference(pooled: Matrix, groups: NDArray[np.intp]) -> Matrix:
-    """Mean of the runs in each group (permutations, first) minus the rest: (permutations,)."""
-    count = groups.shape[1]
-    sums = pooled[groups].sum(axis=1)
+def _difference(pooled: Matrix, groups: Matrix) -> Matrix:
+    """Mean of the runs in each group (permutations, runs) minus the rest: (permutations,)."""
+    sums, count = groups @ pooled, groups[0].sum()
     return sums / count - (pooled.sum() - sums) / (len(pooled) - count)
 
 
-def _welch_t(pooled: Matrix, groups: NDArray[np.intp]) -> Matrix:
-    """The same divided by its standard error; infinite if neither side has spread."""
-    pooled = pooled - pooled.mean()
-    first, squares = pooled[groups].sum(axis=1), (pooled**2)[groups].sum(axis=1)
-    n_first, n_second = groups.shape[1], len(pooled) - groups.shape[1]
-    variances = (squares / n_first - (first / n_first) ** 2) / (n_first - 1)
-    squares, second = (pooled**2).sum() - squares, pooled.sum() - first
-    variances += (squares / n_second - (second / n_second) ** 2) / (n_second - 1)
-    errors = np.sqrt(np.maximum(variances, 0.0))
-    shifts = first / n_first - second / n_second
-    infinite = np.where(np.abs(shifts) > TIE, np.copysign(np.inf, shifts), 0.0)
-    return np.where(errors > TIE, shifts / np.maximum(errors, TIE), infinite)
+def _welch_test(
+    first: Matrix, second: Matrix, groups: Matrix, exact: bool, confidence: float
+) -> Tested:
+    """Test by Welch's t, and invert the test by bisection.
+
+    A permuted t depends on the shift in a way that lets p rise again further out, so an end is
+    where p first crosses 1 - confidence, on the side of 0 that the test says.
+    """
+    value, level = float(first.mean() - second.mean()), 1.0 - confidence - TIE
+    t_at = _welch_t(first - first.mean(), second - second.mean(), groups)
+
+    def p_at(difference: float) -> float:
+        permuted = t_at(difference)
+        return _p_value(permuted[:-1], permuted[-1], exact)
+
+    def end(away: float) -> float:
+        """The shift where a difference of `away` times 1, 2, 4, ... is too large."""
+        inside, outside, p = 0.0, away, p_at(value)
+        if value * away > 0.0:
+            inside, outside = (0.0, value) if p < level else (value, value + away)
+        for _ in range(8):
+            if p_at(outside) < level:
+                break
+            inside, outside = outside, 2.0 * outside
+        else:
+            return math.nan
+        for _ in range(30):
+            middle = (inside + outside) / 2.0
+            inside, outside = (inside, middle) if p_at(middle) < level else (middle, outside)
+        return value - inside
+
+    away = float(np.sqrt(first.var() + second.var())) + 10 * TIE
+    how = _how(len(groups), exact, SPLITS)
+    return Tested(value, end(away), end(-away), p_at(value), how)
 
 
-def sign_flip_test(differences: Matrix, seed: int = 0) -> PValue:
-    """Test whether the mean of paired differences (pairs,) differs from 0.
+def _welch_t(first: Matrix, second: Matrix, groups: Matrix) -> Callable[[float], Matrix]:
+    """Welch's t of each group and, last, of the observed one, if `first` is larger by a difference.
+
+    first, second: residuals of both samples, (runs,) and (other runs,).
+    """
+    is_first = np.repeat([1.0, 0.0], [len(first), len(second)])
+    groups = np.vstack([groups, is_first])
+    pooled, n_first, n_second = np.concatenate([first, second]), len(first), len(second)
+    sums, squares, moved, crossed = (
+        groups @ values for values in (pooled, pooled**2, is_first, is_first * pooled)
+    )
+
+    def at(difference: float) -> Matrix:
+        total = n_first * difference
+        inner = sums + moved * difference
+        inner_squares = squares + 2.0 * crossed * difference + moved * difference**2
+        outer, all_squares = total - inner, (pooled**2).sum() + total * difference
+        variances = (inner_squares / n_first - (inner / n_first) ** 2) / (n_first - 1)
+        outer_squares = all_squares - inner_squares
+        variances += (outer_squares / n_second - (outer / n_second) ** 2) / (n_second - 1)
+        errors = np.sqrt(np.maximum(variances, 0.0))
+        shifts = inner / n_first - outer / n_second
+        infinite = np.where(np.abs(shifts) > TIE, np.copysign(np.inf, shifts), 0.0)
+        return np.where(errors > TIE, shifts / np.maximum(errors, TIE), infinite)
+
+    return at
+
+
+def sign_flip_test(differences: Matrix, confidence: float = CONFIDENCE, seed: int = 0) -> Tested:
+    """Test whether paired differences (pairs,) are symmetric about 0, by their mean.
 
     Studentising would not change p: the sum of squares is constant, so t increases with the mean.
     """
     signs, exact = _signs(len(differences), seed)
-    means = signs @ differences / len(differences)
-    return _two_sided(means, float(differences.mean()), exact, "signs of the pairs")
+    permuted, slopes = signs @ differences / len(differences), signs.mean(axis=1)
+    value = float(differences.mean())
+    return _tested(value, permuted, slopes, exact, SIGNS, confidence)
 
 
-def _two_sided(permuted: Matrix, observed: float, exact: bool, kind: str) -> PValue:
+def _tested(
+    value: float, permuted: Matrix, slopes: Matrix, exact: bool, kind: str, confidence: float
+) -> Tested:
+    """Test a difference, and invert the test.
+
+    A shift of the data by s makes the observed value `value - s` and each permuted one
+    `permuted - slopes * s`. So a permutation is at least as extreme as the observed one for the
+    shifts up to, or from, a point that is known exactly: the ends are order statistics of these
+    points (for signs Hartigan 1969, whose points are the means of all subsets; Nguyen 2009).
+
+    Args:
+        value: the observed difference.
+        permuted: that of each permutation, (permutations,).
+        slopes: what a permuted difference changes by if the observed one changes by 1.
+        exact: whether these are all permutations; otherwise the observed one is added.
+        kind: name of the permutations.
+        confidence: of the interval.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        points = np.stack([(value - permuted) / (1 - slopes), (value + permuted) / (1 + slopes)])
+    always = np.abs(slopes) > 1 - TIE  # the observed permutation, and its mirror
+    lows = np.where(always, -np.inf, points.min(axis=0))
+    highs = np.where(always, np.inf, points.max(axis=0))
+    added = 0 if exact else 1
+    needed = math.ceil((1 - confidence) * (len(permuted) + added) - added - TIE)
+    ends = np.array([np.sort(lows)[needed - 1], np.sort(highs)[-needed]])
+    ends = np.where(np.isfinite(ends), ends, np.nan)
+    low, high = np.where(np.abs(ends) < 10 * TIE, 0.0, ends).tolist()  # a tie, which p counts
+    p = _p_value(permuted, value, exact)
+    return Tested(value, low, high, p, _how(len(permuted), exact, kind))
+
+
+def _p_value(permuted: Matrix, observed: float, exact: bool) -> float:
     """Share at least as extreme as `observed`; with sampling, the observed one counts too (+1)."""
     extreme = int((np.abs(permuted) >= abs(observed) * (1 - TIE) - TIE).sum())
-    count = len(permuted)
-    if exact:
-        return PValue(extreme / count, f"exact: all {count:,} {kind}")
-    return PValue((extreme + 1) / (count + 1), f"Monte Carlo: {count:,} drawn {kind}")
+    return extreme / len(permuted) if exact else (extreme + 1) / (len(permuted) + 1)
+
+
+def _how(count: int, exact: bool, kind: str) -> str:
+    return f"exact: all {count:,} {kind}" if exact else f"Monte Carlo: {count:,} drawn {kind}"
 
 
 @functools.lru_cache(maxsize=8)
-def _groups(first: int, total: int, seed: int) -> tuple[NDArray[np.intp], bool]:
-    """Runs in the first sample, (permutations, first), and whether all are enumerated."""
-    if math.comb(total, first) <= MOST_EXACT:
-        combinations = itertools.combinations(range(total), first)
-        return np.array(list(combinations), dtype=np.intp), True
-    rows = np.tile(np.arange(total), (DRAWN, 1))
-    return np.random.default_rng(seed).permuted(rows, axis=1)[:, :first], False
+def _groups(first: int, total: int, seed: int) -> tuple[Matrix, bool]:
+    """1 for runs in the first sample, (permutations, total), and whether all are enumerated."""
+    exact = math.comb(total, first) <= MOST_EXACT
+    if exact:
+        rows = np.array(list(itertools.combinations(range(total), first)))
+    else:
+        rows = np.tile(np.arange(total), (DRAWN, 1))
+        rows = np.random.default_rng(seed).permuted(rows, axis=1)[:, :first]
+    groups = np.zeros((len(rows), total))
+    np.put_along_axis(groups, rows, 1.0, axis=1)
+    return groups, exact
 
 
 @functools.lru_cache(maxsize=8)

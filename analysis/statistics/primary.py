@@ -25,7 +25,7 @@ from analysis.statistics.matrices import (
     algorithms_of,
     bootstrap_of,
     evaluated_categories,
-    interval_of,
+    provenance,
     score_matrices,
     settings,
     success_curves,
@@ -74,9 +74,9 @@ def run_means_until(
 def comparison(results: Results) -> pd.DataFrame:
     """Difference between the reference and each other algorithm, for every score and split.
 
-    `p`: permutation test of the run means; `p_holm`: corrected over the other algorithms, or these
-    on both splits (`analysis.family`); `p_paired`: sign-flip test of differences paired by seed,
-    empty if the seeds differ. No rows if the reference has no run.
+    `p`: permutation test of the run means, which the interval inverts; `p_holm`: corrected over the
+    other algorithms, or these on both splits (`analysis.family`); `p_paired`: sign-flip test of
+    differences paired by seed, empty if the seeds differ. No rows if the reference has no run.
     """
     return _compare(results, partial(run_means, results), SCORES, practised_split(results))
 
@@ -141,12 +141,15 @@ def _difference(
 
     paired: whether both have the same seeds, in the same order.
     """
-    estimate = intervals.difference_estimate(first[:, None], second[:, None], bootstrap)
-    test = intervals.permutation_test(first, second, bootstrap.seed)
-    p_paired = intervals.sign_flip_test(first - second, bootstrap.seed).p if paired else np.nan
+    seed, shape = bootstrap.seed, (len(first), tasks)
+    test = intervals.permutation_test(first, second, bootstrap.confidence, seed)
+    p_paired = intervals.sign_flip_test(first - second, seed=seed).p if paired else np.nan
+    method = intervals.TOO_FEW if np.isnan(test.low) else intervals.INVERTED
     return {
-        "difference": estimate.value[0],
-        **interval_of(estimate, 0, (len(first), tasks), bootstrap),
+        "difference": test.value,
+        "low": test.low,
+        "high": test.high,
+        **provenance(bootstrap, shape, method),
         "baseline_runs": len(second),
         "p": test.p,
         "test": test.method,

@@ -13,23 +13,20 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from analysis.statistics.contrasts import BOOTSTRAP, mean_and_interval
-from analysis.statistics.intervals import Matrix, holm, mean_estimate, sign_flip_test
+from analysis.statistics.contrasts import BOOTSTRAP
+from analysis.statistics.intervals import (
+    Interval,
+    Matrix,
+    Tested,
+    holm,
+    mean_estimate,
+    sign_flip_test,
+)
 from analysis.statistics.primary import run_means
 from analysis.tables.grid import reference_algorithm
-from analysis.tables.printing import Table, interval_cell
+from analysis.tables.printing import LEVEL, Table, chance, interval_cell
 from analysis.tables.results import Results
 from magellan.core.errors import InputError
-
-LEVEL = 0.05
-
-
-class Interval(NamedTuple):
-    """An estimate and its interval; bounds equal the value if all seeds are equal."""
-
-    value: float
-    low: float
-    high: float
 
 
 class Standing(NamedTuple):
@@ -110,9 +107,9 @@ def standings(
         best = max(rules, key=lambda rule: scores[rule].mean())
         p_floor, p_best = (_holm_corrected_p(scores, rules, rival) for rival in (floor, best))
         for rule in rules:
-            gain = None if rule == floor else _difference(scores[rule], scores[floor])
+            gain = None if rule == floor else _test(scores[rule], scores[floor]).interval
             has_ceiling = ceiling in scores and rule != ceiling
-            regret = _difference(scores[str(ceiling)], scores[rule]) if has_ceiling else None
+            regret = _test(scores[str(ceiling)], scores[rule]).interval if has_ceiling else None
             mean = _mean(scores[rule])
             p_values = p_floor[rule], p_best[rule]
             ranked.append(Standing(rule, track, counts[rule], mean, gain, regret, *p_values))
@@ -123,10 +120,7 @@ def _holm_corrected_p(
     scores: Mapping[str, Matrix], rules: Sequence[str], rival: str
 ) -> dict[str, float]:
     """p of each rule against a rival after Holm's correction; NaN for the rival itself."""
-    p = [
-        np.nan if rule == rival else sign_flip_test(scores[rule] - scores[rival], BOOTSTRAP.seed).p
-        for rule in rules
-    ]
+    p = [np.nan if rule == rival else _test(scores[rule], scores[rival]).p for rule in rules]
     return dict(zip(rules, holm(np.array(p)).tolist(), strict=True))
 
 
@@ -135,9 +129,8 @@ def _mean(values: Matrix) -> Interval:
     return Interval(float(estimate.value[0]), float(estimate.low[0]), float(estimate.high[0]))
 
 
-def _difference(first: Matrix, second: Matrix) -> Interval:
-    value, interval = mean_and_interval(first - second)
-    return Interval(value, *(interval or (value, value)))
+def _test(first: Matrix, second: Matrix) -> Tested:
+    return sign_flip_test(first - second, BOOTSTRAP.confidence, BOOTSTRAP.seed)
 
 
 def table(caption: str, ranked: Sequence[Standing]) -> Table:
@@ -150,7 +143,7 @@ def table(caption: str, ranked: Sequence[Standing]) -> Table:
             ""
             if standing.gain is None
             else f"{standing.gain.value:+.3f} ({interval_cell(*standing.gain[1:])})",
-            *("" if np.isnan(p) else f"{p:.3f}" for p in (standing.p_floor, standing.p_best)),
+            *map(chance, (standing.p_floor, standing.p_best)),
             str(standing.n),
         ]
         for standing in ranked

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.statistics.standing import Standing, standings
-from analysis.tables.printing import Table, chance
+from analysis.tables.printing import Table, chance, interval_cell
 from magellan.core.errors import InputError
 from magellan.core.parsing import parse_json
 
@@ -103,7 +103,7 @@ def standings_of(rows: pd.DataFrame) -> dict[str, Standing]:
 
 def against_best(standing: Standing) -> str:
     """`best` of its track, or the corrected p of the difference to the best."""
-    return "best" if np.isnan(standing.p_best) else chance(standing.p_best)
+    return chance(standing.p_best) or "best"
 
 
 def values_of(axes: Axes, axis: str) -> list[float]:
@@ -188,8 +188,8 @@ def _share(standing: Standing) -> str:
     distance = standing.gain.value + standing.regret.value
     if distance == 0.0:
         return ""
-    value, low, high = (f"{number / distance:.2f}" for number in standing.gain)
-    return f"{value} ({low} to {high}){MARKS[standing.verdict]}"
+    value, low, high = (number / distance for number in standing.gain)
+    return f"{value:.2f} ({interval_cell(low, high, '.2f')}){MARKS[standing.verdict]}"
 
 
 def _number(value: float) -> str:

@@ -63,8 +63,8 @@ def row(cells: Sequence[str]) -> str:
 
 
 def interval_cell(low: float, high: float, form: str = "+.3f") -> str:
-    """An interval as a cell; `n/a` if NaN."""
-    return "n/a" if low != low else f"{low:{form}} to {high:{form}}"
+    """An interval as a cell; its bounds are NaN where so few runs have none."""
+    return "none: too few runs" if low != low else f"{low:{form}} to {high:{form}}"
 
 
 def to_csv(table: Table) -> str:
@@ -205,6 +205,18 @@ def short(value: float, digits: int = 2) -> str:
     return text.removeprefix("-") if float(text) == 0.0 else text
 
 
+LEVEL = 0.05
+"""Significance level."""
+
+
 def chance(p: float) -> str:
-    """A p value: `.048`, `< .001`."""
-    return "< .001" if p < 0.001 else short(p, 3)
+    """A p value: `.048`, `< .001`, empty if NaN; with digits that show the side of `LEVEL`."""
+    if p != p or p < 0.001:
+        return "" if p != p else "< .001"
+    sides = (digits for digits in range(3, 17) if (round(p, digits) < LEVEL) == (p < LEVEL))
+    return short(p, next(sides, 3))
+
+
+def p_equals(p: float) -> str:
+    """A p value in a sentence: `p = .048`, `p < .001`."""
+    return f"p {chance(p)}" if p < 0.001 else f"p = {chance(p)}"

@@ -11,6 +11,7 @@ from analysis.statistics import summaries
 from analysis.statistics.intervals import permutation_test
 from analysis.tables import store
 from analysis.tables.grid import Algorithm
+from analysis.tables.printing import chance, p_equals
 from tests.analysis import synthetic
 from tests.analysis.test_pages import Reader
 
@@ -40,7 +41,7 @@ def test_comparisons_are_counted_in_the_goal_spaces_that_have_some(tmp_path):
     results = synthetic.combined(tmp_path, ALL, spaces, (1, 2, 3), episodes=4_000)
     comparison = summaries.compute(results, ["comparison"])["comparison"]
     second = comparison[comparison["goal_space"] == spaces[1]]
-    assert ", corrected over 3 comparisons (Holm)" in finding.method_text(results, second)
+    assert ", p corrected over 3 comparisons (Holm)" in finding.method_text(results, second)
 
 
 def test_the_winner_is_the_subject_and_equal_samplers_are_undecided(seen, statistics):
@@ -77,6 +78,23 @@ def test_sentences(row, sentence):
     results = SimpleNamespace(goal_spaces=["25k"], algorithms=algorithms)
     values = {**where, "baseline_variant": "x", **dict(zip(names, row, strict=True))}
     assert sentence in finding.verdict(SimpleNamespace(**values), results, 0.05)
+
+
+@pytest.mark.parametrize(
+    ("p", "text"),
+    [
+        (0.0481, ".048"),
+        (0.0003, "< .001"),
+        (1.0, "1.000"),
+        (0.05, ".050"),
+        (0.0504, ".050"),
+        (0.0498, ".0498"),  # three digits would not say that it is below .05
+        (np.nan, ""),
+    ],
+)
+def test_p_is_printed_in_one_form(p, text):
+    assert chance(p) == text
+    assert p_equals(p) == (f"p {text}" if text.startswith("<") else f"p = {text}")
 
 
 def test_variants_and_goal_spaces_are_named_where_there_are_several(varied, varied_statistics):
@@ -116,7 +134,7 @@ def test_limits_hold_for_the_runs_that_are_there(seen, statistics):
     assert first.startswith("Each sampler has n = 5 runs.")
     assert first.endswith("is .008, and .024 after the correction.")
     assert "reaches p < .05 from .04 on; after the correction from " in second
-    assert third.startswith("Intervals of fewer than 8 runs are crude")
+    assert third.startswith("Intervals of means of fewer than 8 runs are crude")
 
 
 def test_an_experiment_without_a_comparison_says_so(tmp_path):

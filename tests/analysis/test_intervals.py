@@ -50,16 +50,6 @@ def test_studentised_intervals_are_those_of_arch():
     assert set(estimate.method) == {intervals.STUDENTISED}
 
 
-@pytest.mark.slow
-def test_a_difference_has_the_interval_of_welch_where_values_are_normal():
-    first, second = RNG.normal(0.6, 0.05, (300, 1)), RNG.normal(0.5, 0.1, (200, 1))
-    estimate = intervals.difference_estimate(first, second, MANY)
-    test = stats.ttest_ind(first[:, 0], second[:, 0], equal_var=False).confidence_interval()
-    np.testing.assert_allclose(bounds(estimate)[:, 0], [test.low, test.high], atol=0.002)
-    turned = intervals.difference_estimate(second, first, MANY)
-    assert turned.value == pytest.approx(-estimate.value)
-
-
 def test_whole_runs_are_resampled():
     """Categories that rise together: as wide as one category alone; against each other: nothing."""
     category = RNG.random((6, 1))
@@ -83,22 +73,19 @@ def test_two_or_three_runs_have_the_interval_of_student(runs):
     half = stats.t.ppf(0.975, runs - 1) * values.std(ddof=1) / np.sqrt(runs)
     expected = np.clip([estimate.value[0] - half, estimate.value[0] + half], 0, 1)
     np.testing.assert_allclose(bounds(estimate)[:, 0], expected)
-    both = intervals.difference_estimate(values, values[::-1] + 0.1, Bootstrap())
-    assert np.isfinite(bounds(both)).all()
 
 
-def estimates(values, others):
+def estimates(values):
     """One of each kind."""
     return (
         intervals.mean_estimate(values, Bootstrap()),
-        intervals.difference_estimate(others, values, Bootstrap()),
         intervals.percentile_estimate([values], matrices.iqm, Bootstrap()),
     )
 
 
 def test_equal_runs_have_intervals_without_width():
     same = np.full((5, 2), 0.1) + np.array([0.0, 0.2])
-    for estimate in estimates(same, same[:3]):
+    for estimate in estimates(same):
         np.testing.assert_allclose(bounds(estimate), np.stack([estimate.value] * 2), atol=1e-12)
         assert set(estimate.method) == {intervals.EQUAL}
     mixed = np.hstack([same, VALUES[:5]])
@@ -117,7 +104,7 @@ def test_nearly_equal_runs_with_one_outlier_give_bounds_within_the_range():
 
 
 def test_a_single_run_has_no_interval():
-    for estimate in estimates(VALUES[:1], VALUES):
+    for estimate in estimates(VALUES[:1]):
         assert np.isfinite(estimate.value).all()
         assert np.isnan(bounds(estimate)).all()
         assert set(estimate.method) == {intervals.SINGLE}
@@ -164,7 +151,8 @@ def test_runs_however_far_apart_have_the_smallest_p(first, smallest):
 def test_permutation_test_by_hand():
     """Of the six splits of 1 2 | 3 4 two are as extreme: the observed one and its mirror."""
     test = permutation_test(np.array([0.1, 0.2]), np.array([0.3, 0.4]))
-    assert test == (2 / 6, "exact: all 6 splits of the runs")
+    assert test[3:] == (2 / 6, "exact: all 6 splits of the runs")
+    assert np.isnan(test[1:3]).all()
 
 
 def test_ties_count_as_at_least_as_far():
@@ -201,12 +189,77 @@ def test_runs_of_other_numbers_are_compared_by_welchs_t():
 
 
 def test_sign_flip_test_by_hand_and_against_scipy():
-    assert sign_flip_test(np.array([0.1, 0.2, 0.3])) == (2 / 8, "exact: all 8 signs of the pairs")
+    test = sign_flip_test(np.array([0.1, 0.2, 0.3]))
+    assert test[3:] == (2 / 8, "exact: all 8 signs of the pairs")
     pairs = np.random.default_rng(5).normal(0.1, 0.2, 9)
     expected = stats.permutation_test(
         (pairs,), np.mean, permutation_type="samples", n_resamples=np.inf
     )
     assert sign_flip_test(pairs).p == pytest.approx(expected.pvalue)
+
+
+# --- intervals that invert these tests ------------------------------------------------------------
+
+
+def test_inverted_sign_flips_by_hand():
+    """Three pairs: p is 2/8 outside their range, and 4/8 outside the second means of subsets."""
+    pairs = np.array([1.0, 2.0, 6.0])  # means of subsets: 1, 1.5, 2, 3, 3.5, 4, 6
+    assert sign_flip_test(pairs, 0.7)[1:3] == pytest.approx((1.0, 6.0))
+    assert sign_flip_test(pairs, 0.45)[1:3] == pytest.approx((1.5, 4.0))
+    assert np.isnan(sign_flip_test(pairs)[1:3]).all()
+    assert sign_flip_test(np.full(6, 0.2))[1:3] == pytest.approx((0.2, 0.2))
+
+
+def test_inverted_permutations_by_hand():
+    """For shifts of 1 4 | 0 1 beyond 0 and 4 only its mirror is as extreme: p is 2 of 6."""
+    test = permutation_test(np.array([1.0, 4.0]), np.array([0.0, 1.0]), 0.6)
+    assert test[:3] == pytest.approx((2.0, 0.0, 4.0))
+
+
+def differences(random):
+    """Samples of two to nine runs, some with ties, outliers, or other spreads and numbers."""
+    first, second = (random.normal(0, random.choice([1, 5]), n) for n in random.integers(2, 8, 2))
+    pairs = random.normal(0, 1, random.integers(2, 10))
+    pairs[0] *= random.choice([1.0, 20.0])
+    shift, digits = random.choice([0.0, 1.0, 3.0]), random.choice([0, 1, 9])
+    yield sign_flip_test, [np.round(pairs + shift, digits)]
+    yield permutation_test, [np.round(first + 2 * shift, digits), np.round(second, digits)]
+
+
+def test_an_interval_excludes_0_where_p_is_below_5_percent():
+    random, below = np.random.default_rng(7), 0
+    for test, samples in (each for _ in range(100) for each in differences(random)):
+        found = test(*samples)
+        assert (found.low > 0.0 or found.high < 0.0) == (found.p < 0.05)
+        below += found.p < 0.05
+        first, *others = samples
+        # Turned round, and moved: the interval turns and moves with the data.
+        turned = test(*(-sample for sample in samples))
+        moved = test(first + 0.25, *others)
+        same = {"rtol": 1e-6, "atol": 1e-6}
+        np.testing.assert_allclose([-turned.high, -turned.low], found[1:3], **same)
+        np.testing.assert_allclose(np.array(moved[1:3]) - 0.25, found[1:3], **same)
+    assert below > 20
+
+
+@pytest.mark.parametrize("sizes", [(20,), (12, 12), (11, 12)])
+def test_many_runs_have_about_the_interval_of_student(sizes):
+    random = np.random.default_rng(1)
+    samples = [random.normal(0.1, 0.2, size) for size in sizes]
+    if len(sizes) == 1:
+        expected = stats.ttest_1samp(*samples, 0.0).confidence_interval()
+    else:
+        expected = stats.ttest_ind(*samples, equal_var=False).confidence_interval()
+    found = (sign_flip_test if len(sizes) == 1 else permutation_test)(*samples)
+    np.testing.assert_allclose(found[1:3], expected, atol=0.03)
+    assert (found.low > 0.0 or found.high < 0.0) == (found.p < 0.05)
+
+
+def test_one_pair_carries_no_end():
+    """Eleven differences near .08 and one of .68: the interval reaches no further than to .25."""
+    pairs = np.append(0.08 + 0.02 * np.arange(-5, 6), 0.676)
+    found = sign_flip_test(pairs)
+    assert 0.02 < found.low < found.value < found.high < 0.25
 
 
 def test_holm_by_hand():

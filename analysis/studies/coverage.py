@@ -1,4 +1,4 @@
-"""Simulate the coverage of intervals: `python -m analysis.statistics.simulation`.
+"""Simulate the coverage of intervals: `python -m analysis.studies.coverage`.
 
 Simulated runs resemble the observed ones: a run either breaks through and does well on all long
 categories, or gets stuck and is better at grasping. Experiments of n runs are drawn from a known
@@ -125,11 +125,10 @@ def mean_studentised(first: Matrix, second: Matrix, bootstrap: Bootstrap) -> Mat
     return np.stack([estimate.low, estimate.high])
 
 
-def difference_studentised(first: Matrix, second: Matrix, bootstrap: Bootstrap) -> Matrix:
+def difference_inverted(first: Matrix, second: Matrix, bootstrap: Bootstrap) -> Matrix:
     """The interval in use."""
-    means = [scores.mean(axis=2).T for scores in (first, second)]
-    estimate = intervals.difference_estimate(means[0], means[1], bootstrap)
-    return np.stack([estimate.low, estimate.high])
+    pairs = zip(first.mean(axis=2), second.mean(axis=2), strict=True)
+    return np.array([intervals.permutation_test(*pair)[1:3] for pair in pairs]).T
 
 
 # --- statistics of runs, twice (..., runs, 4) to (..., 1), and their intervals --------------------
@@ -173,7 +172,7 @@ class Method(NamedTuple):
 
 
 OLD, WHOLE_RUNS = "percentile, per category (old)", "percentile, whole runs"
-STUDENTISED = "studentised, whole runs"
+STUDENTISED, INVERTED = "studentised, whole runs", "inverted permutation test"
 METHODS = (
     Method("mean", OLD, partial(per_category, mean), False),
     Method("mean", WHOLE_RUNS, partial(percentile, mean), False),
@@ -181,7 +180,7 @@ METHODS = (
     Method("mean", "Student t of run means", mean_student, False),
     Method("mean", STUDENTISED, mean_studentised),
     Method("difference of means", WHOLE_RUNS, partial(percentile, difference, both=True), False),
-    Method("difference of means", STUDENTISED, difference_studentised),
+    Method("difference of means", INVERTED, difference_inverted),
     Method("IQM", OLD, partial(per_category, matrices.iqm), False),
     Method("IQM", WHOLE_RUNS, partial(percentile, matrices.iqm)),
     Method("profile at 0.5", WHOLE_RUNS, partial(percentile, profile)),
@@ -230,6 +229,62 @@ def false_alarms(world: World, runs: int, experiments: int, seed: int) -> dict[s
     return {name: float(np.mean(alarms)) for name, alarms in rejected.items()}
 
 
+# --- differences of pairs: (experiments, pairs) to (2, experiments) -------------------------------
+
+PAIRS = (5, 8, 12)
+LEAD, SPREAD, OUTLIER, OUTLIERS = 0.1, 0.1, 0.5, 0.1
+"""Mean and standard deviation of a pair's difference; size and share of outliers."""
+
+
+def draw_pairs(kind: str, rng: np.random.Generator, shape: tuple[int, int]) -> Matrix:
+    """Differences of pairs; kind: `no outliers`, `outliers on both sides` or `... on one side`."""
+    values = LEAD + SPREAD * rng.standard_normal(shape)
+    if kind == "no outliers":
+        return values
+    sides = np.ones(shape) if kind == "outliers on one side" else rng.choice((-1.0, 1.0), shape)
+    return values + OUTLIER * sides * (rng.random(shape) < OUTLIERS)
+
+
+def studentised_pairs(values: Matrix, bootstrap: Bootstrap) -> Matrix:
+    """The interval of the protocols before; cut at -1 and 1."""
+    estimate = intervals.mean_estimate(values.T, bootstrap, (-1.0, 1.0))
+    return np.stack([estimate.low, estimate.high])
+
+
+def percentile_pairs(values: Matrix, bootstrap: Bootstrap) -> Matrix:
+    """Percentiles of the resampled means."""
+    sizes = (values.shape[1],)
+    (weights,) = intervals.resample_weights(sizes, bootstrap.repetitions, bootstrap.seed)
+    return np.quantile(weights @ values.T, [bootstrap.tail, 1 - bootstrap.tail], axis=0)
+
+
+def inverted_pairs(values: Matrix, bootstrap: Bootstrap) -> Matrix:
+    """The interval in use."""
+    return np.array([intervals.sign_flip_test(pairs)[1:3] for pairs in values]).T
+
+
+PAIRED = {
+    "studentised bootstrap": studentised_pairs,
+    "percentile bootstrap": percentile_pairs,
+    "Student t": lambda values, bootstrap: mean_student(values[..., None], values, bootstrap),
+    "inverted sign-flip test": inverted_pairs,
+}
+KINDS = {"no outliers": 0.0, "outliers on both sides": 0.0, "outliers on one side": OUTLIER}
+"""Kind of differences, and what an outlier adds to their mean."""
+
+
+def paired_cell(kind: str, method: str, pairs: int, experiments: int, bootstrap: Bootstrap) -> str:
+    """Coverage, and in brackets median length and share of intervals that exclude 0."""
+    rng = np.random.default_rng([bootstrap.seed, pairs])
+    values = draw_pairs(kind, rng, (experiments, pairs))
+    low, high = PAIRED[method](values, bootstrap)
+    if np.isnan(low).all():
+        return "none"
+    truth = LEAD + OUTLIERS * KINDS[kind]
+    covered, found = ((low <= truth) & (truth <= high)).mean(), ((low > 0) | (high < 0)).mean()
+    return f"{covered:.2f} ({np.median(high - low):.2f}, {found:.2f})"
+
+
 # --- tables ---------------------------------------------------------------------------------------
 
 COLUMNS = ("statistic", "interval", "in use", *(f"n = {n}" for n in SIZES))
@@ -252,9 +307,20 @@ def alarm_table(experiments: int, seed: int) -> Table:
     return Table("False alarms of tests at 5 %", ("test", *COLUMNS[3:]), rows)
 
 
+def paired_table(experiments: int, bootstrap: Bootstrap) -> Table:
+    """Coverage, median length and power of every interval of paired differences."""
+    rows = [
+        [kind, method, *(paired_cell(kind, method, n, experiments, bootstrap) for n in PAIRS)]
+        for kind in KINDS
+        for method in PAIRED
+    ]
+    caption = "Paired differences: coverage (median length, share of intervals that exclude 0)"
+    return Table(caption, ("differences", "interval", *(f"n = {n}" for n in PAIRS)), rows)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Print the tables of docs/studies/coverage.md; status 2 and one line for bad arguments."""
-    parser = ArgumentParser(prog="python -m analysis.statistics.simulation", description=__doc__)
+    parser = ArgumentParser(prog="python -m analysis.studies.coverage", description=__doc__)
     for name, value, text in (
         ("--experiments", 1_000, "simulated experiments of each size"),
         ("--resamples", 1_000, "resamples of each interval"),
@@ -270,6 +336,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     bootstrap = Bootstrap(arguments.resamples, seed=arguments.seed)
+    print(to_markdown(paired_table(arguments.experiments, bootstrap)), end="\n\n", flush=True)
     for world in WORLDS:
         table = coverage_table(world, arguments.experiments, bootstrap)
         print(to_markdown(table), end="\n\n", flush=True)

@@ -479,7 +479,7 @@ def _claims(arguments: Arguments) -> None:
 
 @command(
     "leaderboard",
-    "write the leaderboard from committed tables: a block of a page, and a CSV",
+    "write the leaderboard from committed tables: a block of a page, a CSV and a picture",
     path(
         "--reference",
         default=Path("results/reference"),
@@ -492,10 +492,11 @@ def _claims(arguments: Arguments) -> None:
     ),
 )
 def _leaderboard(arguments: Arguments) -> None:
-    from analysis.report import leaderboard
+    from analysis.report import leaderboard, pictures
 
     rows, numbers = leaderboard.rows(arguments.reference), arguments.reference / "leaderboard.csv"
     leaderboard.write(rows, arguments.page, numbers)
+    pictures.redraw(numbers.with_suffix(".png"))
     print(f"{len(rows)} rows in {arguments.page} and {numbers}")
 
 

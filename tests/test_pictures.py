@@ -22,5 +22,7 @@ def test_all_pictures_of_pages_are_looked_at():
         "learner/cost.png",
         "estimation/estimation.png",
         "samplers/mastery.png",
+        "why.png",
+        "leaderboard.png",
     } <= names
     assert len(PICTURES) >= 18

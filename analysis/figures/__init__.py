@@ -64,6 +64,7 @@ def _built_in(
 
 
 SUCCESS, COMPARISON, INSIDE = "1. Success", "2. Comparison", "3. Inside the samplers"
+_built_in("overview", "overview", "Overview", SUCCESS)
 _built_in("training", "success_by_category", "Success per category", SUCCESS)
 _built_in("training", "phases", "Success over all phases", SUCCESS, phased=True)
 _built_in("training", "sample_efficiency", "Sample efficiency", SUCCESS, "sample_efficiency")

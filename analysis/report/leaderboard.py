@@ -22,7 +22,7 @@ from analysis.statistics.standing import Standing, scores_of, standings
 from analysis.studies import axes
 from analysis.studies.axes import CEILING, FLOOR
 from analysis.tables import store
-from analysis.tables.printing import chance, head, interval_cell, row
+from analysis.tables.printing import head, interval_cell, p_equals, row
 from analysis.tables.results import rows_where
 from magellan.core.errors import InputError
 from magellan.core.files import write_atomically, write_table
@@ -174,16 +174,13 @@ def page(entries: Sequence[Row]) -> str:
 
 def _place_tables(entries: Sequence[Row]) -> str:
     place = entries[0][1]
-    header = ["rule", "success over training", "over `random`", "p"]
-    header += [f"behind `{_ceiling(place)}`"]
-    header += ["p, track's best", "n", "seconds", "episodes to estimate"]
+    header = ["sampler", "success over training", "over `random`", "p, track's best", "seconds"]
     lines = [f"### {place.world}", ""]
     folders = ", ".join(f"`results/reference/{name}`" for name in place.folders)
-    lines += [f"{place.date}, version {place.version}, tables {folders}."]
-    if entries[0][0].n < place.planned:
-        lines[-1] += (
-            f" {entries[0][0].n} of {place.planned} planned seeds: this claims nothing yet."
-        )
+    n = entries[0][0].n
+    lines += [f"n = {n}. {place.date}, version {place.version}, tables {folders}."]
+    if n < place.planned:
+        lines[-1] += f" {n} of {place.planned} planned seeds: this claims nothing yet."
     for track in dict.fromkeys(standing.track for standing, _ in entries):
         lines += ["", f"Track: **{track}**.", "", *head(header)]
         lines += [row(_page_cells(entry)) for entry in entries if entry[0].track == track]
@@ -192,17 +189,14 @@ def _place_tables(entries: Sequence[Row]) -> str:
 
 def _page_cells(entry: Row) -> list[str]:
     standing, place = entry
-    seconds, episodes = place.costs[standing.rule]
+    seconds, _ = place.costs[standing.rule]
+    gain = _interval_text(standing.gain, "+.2f")
     return [
         f"[`{standing.rule}`](#{standing.rule})",
         _interval_text(standing.success, ".2f"),
-        _interval_text(standing.gain, "+.2f"),
-        chance(standing.p_floor),
-        _interval_text(standing.regret, ".2f"),
+        gain if np.isnan(standing.p_floor) else f"{gain}, {p_equals(standing.p_floor)}",
         axes.against_best(standing),
-        str(standing.n),
         f"{seconds:.2g}" if seconds < 1 else f"{seconds:.0f}",
-        f"{episodes:,.0f}",
     ]
 
 

@@ -1,8 +1,8 @@
 """Find the committed pictures of a folder and check that this code draws the same.
 
 A picture is NAME.png, with or without NAME.pdf, beside its tables; it shows their first goal space.
-NAME is a figure of the report, or of a study (`OF_STUDIES`). Pictures that need more than tables,
-such as `goals.png`, are left out.
+NAME is a figure of the report, or of a study (`OF_STUDIES`). Those in `OF_SEVERAL` lie above the
+folders of several studies. Pictures that need more than tables, such as `goals.png`, are left out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from analysis import figures
 from analysis.figures import style
 from analysis.figures.cost import draw as draw_cost
 from analysis.figures.estimation import draw as draw_estimation
+from analysis.figures.leaderboard import draw as draw_leaderboard
+from analysis.figures.overview import draw as draw_overview
 from analysis.statistics import summaries
+from analysis.statistics.practice_shares import of_runs
 from analysis.statistics.registry import FIGURES, statistics_of
 from analysis.studies import cost, estimation
 from analysis.tables import store
@@ -34,6 +37,36 @@ OF_STUDIES: Mapping[str, tuple[Callable[..., Figure], Callable[[Results], pd.Dat
     ),
 }
 """Figures of single studies: what draws them, and its numbers."""
+SAME_LEARNER = (
+    *("samplers", "samplers_settings", "rules_long", "frontier", "memory"),
+    *("estimator_adapters", "other_build"),
+)
+"""Studies of twelve seeds and 112,000 steps whose learners have the same constants."""
+LONGER = "paper_small"
+
+
+def same_learner(reference: Path) -> pd.DataFrame:
+    """Practice and mastery in the runs of `SAME_LEARNER`, each once."""
+    return of_runs([store.load(reference / name) for name in SAME_LEARNER])
+
+
+def _draw_why(reference: Path) -> Figure:
+    """The overview of the reference study, with the paper's length and the same learner's runs."""
+    results = store.load(reference / SAME_LEARNER[0])
+    own = {run["identity"] for run in results.manifest["runs"]}
+    every = same_learner(reference)
+    further = every[~every["identity"].isin(own)]
+    longer = store.load(reference / LONGER)
+    return style.draw_settled(draw_overview, results, results.goal_spaces[0], longer, further)
+
+
+OF_SEVERAL: Mapping[str, Callable[[Path], Figure]] = {
+    "why": _draw_why,
+    "leaderboard": lambda reference: style.draw_settled(
+        draw_leaderboard, pd.read_csv(reference / "leaderboard.csv")
+    ),
+}
+"""Figures of several studies: what draws them from the folder above."""
 
 
 def pictures_in(folder: Path) -> Iterator[Path]:
@@ -45,12 +78,15 @@ def pictures_in(folder: Path) -> Iterator[Path]:
     if not folder.is_dir():
         raise InputError(f"pictures: there is no folder {folder}")
     for path in sorted(folder.rglob("*.png")):
-        if path.stem in (*FIGURES, *OF_STUDIES) and (path.parent / MANIFEST).is_file():
+        of_one = (path.parent / MANIFEST).is_file()
+        if path.stem in ((*FIGURES, *OF_STUDIES) if of_one else OF_SEVERAL):
             yield path
 
 
 def draw(picture: Path) -> Figure:
     """Draw the figure of a picture with this code."""
+    if not (picture.parent / MANIFEST).is_file():
+        return OF_SEVERAL[picture.stem](picture.parent)
     results, name = _load(picture.parent), picture.stem
     if name in OF_STUDIES:
         function, numbers = OF_STUDIES[name]

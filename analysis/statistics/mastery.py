@@ -120,15 +120,17 @@ def mastery_times(curves: Matrix, lengths: Matrix) -> Times:
 
     Args:
         curves: success, (runs, points).
-        lengths: training length at each point, in the experiment's unit, increasing, (points,).
+        lengths: training length at each point, in any unit, increasing: (points,), or of each run
+            (runs, points).
     """
     high = np.asarray(curves) > MASTERED
     pairs = high[:, :-1] & high[:, 1:]
     mastered: Flags = np.array(pairs.any(axis=1), dtype=np.bool_)
-    lengths = np.asarray(lengths, dtype=np.float64)
+    lengths = np.broadcast_to(np.asarray(lengths, dtype=np.float64), high.shape)
     if pairs.shape[1] == 0:
-        return np.full(len(high), lengths[-1]), mastered
-    return np.where(mastered, lengths[pairs.argmax(axis=1)], lengths[-1]), mastered
+        return lengths[:, -1].copy(), mastered
+    first = np.where(mastered, pairs.argmax(axis=1), -1)
+    return lengths[np.arange(len(high)), first], mastered
 
 
 def kaplan_meier(times: Matrix, mastered: Flags) -> Steps:

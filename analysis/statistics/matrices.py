@@ -57,7 +57,7 @@ def success_curves(
     """Success of one algorithm, or another column of evaluations: (seeds, categories, points)."""
     where = {**algorithm._asdict(), "goal_space": goal_space, "split": split}
     frame = results.table("evaluation", **where)
-    cube = frame.set_index(["seed", "category", results.unit_column])[column]
+    cube = frame.set_index(["seed", "category", results.unit_column], drop=False)[column]
     categories = evaluated_categories(results, goal_space, split)
     points = evaluation_points(results, goal_space)
     seeds = results.seeds_of(algorithm, goal_space)

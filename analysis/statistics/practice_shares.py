@@ -1,4 +1,4 @@
-"""Goals that a sampler practised over training, with and without exploration.
+"""Goals that a sampler practised over training, with and without exploration, and until mastery.
 
 Tables count the episodes of each category in a window of training, not which of them exploration
 chose. Its expected part, by the window's mean epsilon, is subtracted; the rest was chosen by the
@@ -7,14 +7,16 @@ sampler's estimates (Gaven et al. 2025, Figure 19).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from analysis.tables.grid import EXPLORING_CATEGORIES, EXPLORING_GOALS, Algorithm
-from analysis.tables.phases import goals_of_phases
+from analysis.statistics.mastery import mastery_times
+from analysis.statistics.matrices import evaluated_categories, success_curves
+from analysis.tables.grid import EXPLORING_CATEGORIES, EXPLORING_GOALS, Algorithm, Run, run_of
+from analysis.tables.phases import goals_of_phases, practised_split
 from analysis.tables.results import Results, rows_where
 from magellan.worlds import DEFAULT_WORLD, WORLDS
 
@@ -35,6 +37,52 @@ def run_counts(results: Results, algorithm: Algorithm, goal_space: str) -> pd.Da
         index=["seed", "episode"], columns="category", values="n", aggfunc="sum"
     )
     return counts.reindex(columns=list(results.categories.names), fill_value=0).fillna(0)
+
+
+def until_mastery(results: Results, algorithm: Algorithm, goal_space: str) -> pd.DataFrame:
+    """Practice of each run in each evaluated category, and whether the run masters it.
+
+    Returns:
+        A row for each category and seed. `mastered`: whether the run masters the category.
+        `episode`: episodes of the run at mastery, else at its end, `end`. `practice`: the
+        category's episodes over the whole run. `before`: those until `episode`, spread evenly over
+        a window of the table.
+    """
+    split = practised_split(results)
+    where = results, algorithm, goal_space, split
+    curves, episodes = success_curves(*where), success_curves(*where, column="episode")
+    seeds = results.seeds_of(algorithm, goal_space)
+    counts = run_counts(results, algorithm, goal_space)
+    parts = []
+    for column, category in enumerate(evaluated_categories(results, goal_space, split)):
+        at, mastered = mastery_times(curves[:, column], episodes[:, column])
+        windows = [counts[category].loc[seed].sort_index() for seed in seeds]
+        before = [
+            np.interp(end, [0, *one.index], [0, *one.cumsum()])
+            for end, one in zip(at, windows, strict=True)
+        ]
+        values = {"seed": seeds, "mastered": mastered, "episode": at, "before": before}
+        values |= {"end": episodes[:, column, -1], "practice": [one.sum() for one in windows]}
+        parts.append(pd.DataFrame(values).assign(category=category))
+    return pd.concat(parts, ignore_index=True)
+
+
+def of_runs(several: Sequence[Results]) -> pd.DataFrame:
+    """`until_mastery` of the runs of experiments, in the first goal space of each.
+
+    Returns:
+        Its rows, with `sampler`, `variant` and `identity`. A run that stands in several experiments
+        is one of the first.
+    """
+    parts = []
+    for results in several:
+        space = results.goal_spaces[0]
+        names = {run_of(run): run["identity"] for run in results.manifest["runs"]}
+        for algorithm in results.algorithms_in(space):
+            rows = until_mastery(results, algorithm, space)
+            identities = [names[Run(*algorithm, space, seed)] for seed in rows["seed"]]
+            parts.append(rows.assign(**algorithm._asdict(), identity=identities))
+    return pd.concat(parts, ignore_index=True).drop_duplicates(["identity", "category"])
 
 
 def by_length(results: Results, where: Mapping[str, str], counts: pd.DataFrame) -> pd.DataFrame:

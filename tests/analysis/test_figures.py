@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 from matplotlib.text import Text
@@ -11,7 +12,12 @@ from matplotlib.text import Text
 from analysis import figures
 from analysis.figures import style
 from analysis.statistics import summaries
-from analysis.statistics.practice_shares import exploited_window_shares, window_shares
+from analysis.statistics.practice_shares import (
+    exploited_window_shares,
+    of_runs,
+    until_mastery,
+    window_shares,
+)
 from analysis.tables import store
 from analysis.tables.grid import Algorithm
 from analysis.tables.labels import Algorithms, sampler_label
@@ -128,7 +134,7 @@ def fewer(results):
     return synthetic.with_tables(results, **kept)
 
 
-@pytest.mark.parametrize("name", ["success_by_category", "calibration", "mastery"])
+@pytest.mark.parametrize("name", ["overview", "success_by_category", "calibration", "mastery"])
 def test_nothing_is_cut_off_where_a_category_has_no_training_goals(fewer, name):
     statistics = summaries.compute(fewer, ["success", "mastery", "calibration"])
     assert_whole(figures.draw(name, fewer, statistics, GOAL_SPACE))
@@ -219,6 +225,55 @@ def test_learning_progress_has_one_scale_for_all_variants(varied, varied_statist
     assert "MAGELLAN, small" in words_of(figure)
     width, height = figure.get_size_inches()
     assert height < 0.8 * width
+
+
+def test_the_overview_shows_what_runs_master_and_practise(results):
+    figure = figures.draw("overview", results, {}, GOAL_SPACE)
+    mastered, shares, *dots = figure.axes
+    color = style.LOOKS["sampler"]["ek_online"].color
+    algorithm = Algorithm("ek_online", "default")
+    frame = until_mastery(results, algorithm, GOAL_SPACE)
+    (line,) = lines_of(mastered, color)
+    assert line.get_ydata()[-1] == frame["mastered"].sum() / 2
+    assert line.get_xdata()[-1] == frame["end"].max()
+    rows = results.table("practice", sampler="ek_online")
+    drawn = shares.collections[results.algorithms_in(GOAL_SPACE).index(algorithm)].get_paths()
+    ends = [path.vertices[:, 0].max() for path in drawn]
+    by_seed = rows.pivot_table(index="seed", columns="category", values="n", aggfunc="sum")
+    mean = by_seed.div(by_seed.sum(axis=1), axis=0).mean()[list(results.categories.names)]
+    np.testing.assert_allclose(ends, mean.cumsum())
+    for ax, category in zip(dots, ("grow_herbivore", "grow_carnivore"), strict=True):
+        whole = rows[rows["category"] == category].groupby("seed")["n"].sum()
+        (own,) = (
+            group.get_offsets()
+            for group in ax.collections
+            if len(group.get_facecolor())
+            and np.allclose(group.get_facecolor()[:, :3], to_rgb(color))
+        )
+        np.testing.assert_array_equal(own[:, 0], whole)
+        flags = frame[frame["category"] == category]["mastered"]
+        np.testing.assert_array_equal(np.round(own[:, 1]), flags)
+        rings = [group for group in ax.collections if not len(group.get_facecolor())]
+        assert [len(group.get_offsets()) for group in rings] == [2]
+
+
+def test_practice_is_counted_until_mastery(results):
+    """By hand: windows of 500 episodes, spread evenly; without mastery all of the run."""
+    frame = until_mastery(results, Algorithm("ek_online", "default"), GOAL_SPACE)
+    assert set(frame["mastered"]) == {True, False}
+    rows = results.table("practice", sampler="ek_online")
+    for row in frame.itertuples():
+        own = rows[(rows["seed"] == row.seed) & (rows["category"] == row.category)]
+        assert row.practice == own["n"].sum()
+        until = own[own["episode"] <= row.episode]["n"].sum()
+        after = own[own["episode"] < row.episode + 500]["n"].sum()
+        assert until <= row.before <= after
+        assert row.mastered or (row.episode, row.before) == (row.end, row.practice)
+
+
+def test_a_run_of_several_experiments_counts_once(results):
+    once, twice = of_runs([results]), of_runs([results, results])
+    assert len(once) == len(twice) == 4 * len(results.runs)
 
 
 def test_an_empty_panel_gives_the_reason(fewer):
@@ -375,6 +430,8 @@ def test_each_figure_shows_variants_apart(varied, varied_statistics, name):
     words = words_of(figure)
     assert "small" in words
     assert "whole" in words
+    if name == "overview":  # dots, see test_the_overview_shows_what_runs_master_and_practise
+        return
     assert "per variant" in words
     if name == "calibration":
         assert len(figure.axes) == 2 * 3 * 5

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import rankdata
 
-from analysis.report import claims
+from analysis.report import claims, pictures
 from analysis.statistics import contrasts, standing
 from analysis.statistics.intervals import holm_within, percentile_estimate, sign_flip_test
 from analysis.statistics.mastery import kaplan_meier, median_time, times_of
@@ -753,6 +753,23 @@ def memories() -> str:
 COLLAPSES = "scripted:learned", "scripted:expert_buckets"
 
 
+DOSES = {"grow_herbivore": (1_000, 2_000), "grow_carnivore": (200, 800)}
+"""Category -> practice, in episodes, below and above which runs are counted; chosen afterwards."""
+
+
+def doses() -> str:
+    """Runs of the same learner that master a category, by their practice in it."""
+    every, rows = pictures.same_learner(REFERENCE), []
+    for name, (few, many) in DOSES.items():
+        runs = rows_where(every, category=name)
+        words = of("samplers").categories.named(name).words
+        for label, column in (("whole run", "practice"), ("until mastery", "before")):
+            parts = runs[column] < few, runs[column].between(few, many), runs[column] > many
+            counts = (f"{runs.loc[part, 'mastered'].sum()} of {part.sum()}" for part in parts)
+            rows.append([f"{words}, {label}", f"{few:,} and {many:,}", *counts])
+    return in_table(["practice counted", "limits", "below", "between", "above"], rows)
+
+
 def verdicts() -> str:
     listed = claims.load()
     return printing.render(claims.to_tables(listed, claims.judge(listed, REFERENCE)))
@@ -812,6 +829,7 @@ BLOCKS = {
     ("samplers", "samplers success"): lambda: compared_in(
         of("samplers"), "magellan - random", "magellan - online", "magellan - ek_online"
     ),
+    ("samplers", "practice and mastery"): doses,
     ("samplers", "samplers replay"): lambda: interactions("samplers_replay"),
     ("samplers", "samplers tenfold"): lambda: interactions("samplers_tenfold"),
     ("samplers", "samplers constants"): one_constant,

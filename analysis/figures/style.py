@@ -107,6 +107,8 @@ STUDENTISED = "studentised bootstrap"
 SEEDS_FOR_INTERVAL = 8
 
 MATPLOTLIB_SETTINGS: dict[Any, Any] = {
+    # A user's own matplotlibrc changes nothing: all it may set has matplotlib's default.
+    **{key: value for key, value in matplotlib.rcParamsDefault.items() if key != "backend"},
     "font.family": "DejaVu Sans",  # ships with matplotlib, so text has the same size everywhere
     "font.size": 9.0,
     "axes.titlesize": 10.0,

@@ -15,9 +15,10 @@ import pandas as pd
 
 from analysis.statistics.mastery import mastery_times
 from analysis.statistics.matrices import evaluated_categories, success_curves
-from analysis.tables.grid import EXPLORING_CATEGORIES, EXPLORING_GOALS, Algorithm, Run, run_of
+from analysis.tables.grid import Algorithm, Run, run_of
 from analysis.tables.phases import goals_of_phases, practised_split
 from analysis.tables.results import Results, rows_where
+from magellan.samplers import SAMPLERS
 from magellan.worlds import DEFAULT_WORLD, WORLDS
 
 FEWEST = 0.02
@@ -202,9 +203,10 @@ def explored_shares(results: Results, algorithm: Algorithm, goal_space: str) -> 
     counts = goal_counts(results, algorithm, goal_space)
     if counts is None:
         return None
-    if explores_goals(results, algorithm):
+    explored = {explored_in(run["config"], algorithm) for run in results.manifests_of(algorithm)}
+    if explored == {"goals"}:
         return {name: count / sum(counts.values()) for name, count in counts.items()}
-    if algorithm.sampler in EXPLORING_CATEGORIES:
+    if explored == {"categories"}:
         filled = sum(count > 0 for count in counts.values())
         return {name: float(count > 0) / filled for name, count in counts.items()}
     return None
@@ -228,12 +230,14 @@ def _counts_of_world(results: Results, config: Mapping[str, Any]) -> dict[str, i
     return dict(zip(results.categories.names, sizes, strict=True))
 
 
-def explores_goals(results: Results, algorithm: Algorithm) -> bool:
-    """Whether a sampler chooses by its estimates and explores uniformly over goals."""
-    if algorithm.sampler == "ek_online":
-        configs = [run["config"] for run in results.manifests_of(algorithm)]
-        return all(config["ek_online"]["explore"] == "goals" for config in configs)
-    return algorithm.sampler in EXPLORING_GOALS
+def explored_in(config: Mapping[str, Any], algorithm: Algorithm) -> str:
+    """What the sampler of a run's configuration explores uniformly, as it is registered."""
+    spec = SAMPLERS.get(algorithm.sampler)
+    if spec is None:
+        return ""
+    estimator = (config.get("samplers") or {}).get("estimator") or spec.estimator
+    settings = spec.settings.model_construct(**config.get(spec.section, {}))
+    return spec.explored(settings, estimator)
 
 
 def epsilon(training: pd.DataFrame, ends: np.ndarray) -> np.ndarray:

@@ -11,12 +11,10 @@ from typing import Any, NamedTuple
 from magellan.config import UNIT_COLUMNS
 from magellan.config.schema import PLAIN, Unit
 from magellan.core.errors import InputError, shown
+from magellan.samplers import SAMPLERS
 
 RUN_COLUMNS = ("sampler", "variant", "goal_space", "seed")
 SHOWN_RUNS = 5
-EXPLORING_GOALS, EXPLORING_CATEGORIES = ("online", "magellan"), ("ek_online", "ek_eval")
-"""Samplers that choose by their estimates and explore uniformly over goals or categories."""
-
 DEFAULT_REFERENCE = "magellan"
 
 
@@ -115,9 +113,9 @@ def unknown_reference(name: str, allowed: Iterable[Algorithm]) -> InputError:
 
 
 def exploiting(algorithms: Iterable[Algorithm]) -> list[Algorithm]:
-    """Algorithms that choose goals by their estimates and whose exploration is known."""
-    samplers = (*EXPLORING_GOALS, *EXPLORING_CATEGORIES)
-    return [algorithm for algorithm in algorithms if algorithm.sampler in samplers]
+    """Algorithms whose exploration is known, so that what they chose can be told from it."""
+    known = {name for name, spec in SAMPLERS.items() if spec.explores}
+    return [algorithm for algorithm in algorithms if algorithm.sampler in known]
 
 
 # --- units of training length: episodes, environment steps or policy updates ---

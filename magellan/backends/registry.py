@@ -48,7 +48,8 @@ def no_check(settings: BackendConfig, backbone: BackboneConfig | None) -> None:
 class BackendSpec(Spec):
     """A backend that `backend.kind` can name.
 
-    Its constants, like those of `backend`, say how a job runs and are no part of a run's identity.
+    Its constants, like those of `backend` but `dtype`, say how a job runs and are no part of a
+    run's identity.
 
     Attributes:
         check: checks, before any work, for what the backend needs.

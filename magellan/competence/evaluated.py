@@ -182,13 +182,15 @@ class EvaluatedBucketsSettings(EvaluationSettings):
     """The estimator `evaluated_buckets`, which drives `ek_eval` (EK-Eval-ALP)."""
 
 
-@register_estimator("evaluated_goals", "Evaluated goals", EvaluatedGoalsSettings)
+@register_estimator("evaluated_goals", "Evaluated goals", EvaluatedGoalsSettings, arms="goals")
 def build_goals(parts: EstimatorParts, settings: EvaluatedGoalsSettings) -> EvaluatedGoals:
     """Every goal of the training space."""
     return EvaluatedGoals(parts.goals, settings, parts.stream("evaluated_goals"))
 
 
-@register_estimator("evaluated_buckets", "Evaluated categories", EvaluatedBucketsSettings)
+@register_estimator(
+    "evaluated_buckets", "Evaluated categories", EvaluatedBucketsSettings, arms="categories"
+)
 def build_buckets(parts: EstimatorParts, settings: EvaluatedBucketsSettings) -> EvaluatedBuckets:
     """Every category of the training space."""
     return EvaluatedBuckets(parts.goals, settings, parts.stream("evaluated_buckets"))

@@ -327,7 +327,9 @@ class LearnedCompetence(CompetenceEstimator):
                 checked_numbers(snapshot[name], f"snapshots, {name}", (size,), 0, 1)
 
 
-@register_estimator("learned", "Learned", LearnedSettings, section="competence", reads=True)
+@register_estimator(
+    "learned", "Learned", LearnedSettings, section="competence", reads=True, arms="goals"
+)
 def build(parts: EstimatorParts, settings: LearnedSettings) -> LearnedCompetence:
     """Build on the run's language model: head, adapter and delayed copy."""
     return LearnedCompetence(parts, settings)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -48,11 +48,13 @@ class EstimatorSpec(Spec):
     Attributes:
         label: its name in figures.
         reads: whether it needs a language model.
+        arms: what its arms are, for the analysis of runs; empty: neither, or unknown.
         look: colour and line style in figures; None: a spare one.
     """
 
     label: str
     reads: bool = False
+    arms: Literal["goals", "categories", ""] = ""
     look: Look | None = None
 
 
@@ -66,6 +68,7 @@ def register_estimator(
     section: str = "",
     look: Look | None = None,
     reads: bool = False,
+    arms: Literal["goals", "categories", ""] = "",
 ) -> Callable[[Builder], Builder]:
     """Register a builder (decorator), so that configurations can name the estimator.
 
@@ -80,4 +83,5 @@ def register_estimator(
         section=section,
         look=look,
         reads=reads,
+        arms=arms,
     )

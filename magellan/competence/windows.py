@@ -167,7 +167,7 @@ class PerGoalSettings(WindowSettings):
     """The estimator `per_goal`, which drives `online`."""
 
 
-@register_estimator("per_goal", "Windows per goal", PerGoalSettings)
+@register_estimator("per_goal", "Windows per goal", PerGoalSettings, arms="goals")
 def build_per_goal(parts: EstimatorParts, settings: PerGoalSettings) -> PerGoalWindows:
     """One window per goal of the training space."""
     return PerGoalWindows(parts.goals, settings.window)
@@ -216,7 +216,9 @@ class ExpertBucketsSettings(WindowSettings):
     )
 
 
-@register_estimator("expert_buckets", "Windows per category", ExpertBucketsSettings)
+@register_estimator(
+    "expert_buckets", "Windows per category", ExpertBucketsSettings, arms="categories"
+)
 def build_expert_buckets(parts: EstimatorParts, settings: ExpertBucketsSettings) -> ExpertBuckets:
     """One window per feasible category."""
     return ExpertBuckets(parts.goals, settings.window, settings.drop_standing_starts)

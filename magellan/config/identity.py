@@ -3,7 +3,8 @@
 It covers sampler, goal space and seed, the world if not the default, the phases if several, and
 every value that affects the run and differs from its default. So a new key in the schema leaves
 earlier identities unchanged, and the keys of a sampler or an estimator count only for runs that use
-it. Operational keys (threads, checkpoints, the preset's name) do not count.
+it. Operational keys do not count: those that change no number (checkpoints, the preset's name), or
+only its rounding (threads, device, micro-batches), as another machine would.
 """
 
 from __future__ import annotations
@@ -30,7 +31,6 @@ GENERATION = 1
 not counted, so different runs would otherwise have the same identity."""
 
 NAMED = ("sampler", "goal_space", "seed")
-# Keys that change no number in a run's tables.
 OPERATIONAL_KEYS = (
     *("checkpoint_seconds", "checkpoint_share", "stop_margin_seconds"),
     *("export", "keep_every"),
@@ -38,7 +38,7 @@ OPERATIONAL_KEYS = (
 OPERATIONAL = frozenset(
     {
         *("preset", "threads", "modules", "backbone.passes"),
-        *(f"backend.{key}" for key in BackendConfig.model_fields),
+        *(f"backend.{key}" for key in BackendConfig.model_fields if key != "dtype"),
         *(f"budget.{key}" for key in OPERATIONAL_KEYS),
     }
 )

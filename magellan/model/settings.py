@@ -69,7 +69,7 @@ MOST_STATES = 10**6
 
 
 class BackendConfig(Section):
-    """How a job runs the model: no part of a run's identity."""
+    """How a job runs the model: no part of a run's identity, but for `dtype`."""
 
     kind: str = Field(
         "local",
@@ -85,7 +85,8 @@ class BackendConfig(Section):
     )
     dtype: Literal["float32", "bfloat16"] = Field(
         "float32",
-        description="Number format of the frozen model; the rest has float32.",
+        description="Number format of the frozen model; the rest has float32. Part of a run's "
+        "identity, as `bfloat16` keeps 3 digits of a number.",
     )
     micro_batch: int | Literal["auto"] = Field(
         0,

@@ -44,7 +44,9 @@ def random_play(
         for _ in range(length):
             prompts, candidates = env.prompts(), env.possible_actions
             counts = np.asarray([len(actions) for actions in candidates])
-            actions_taken = (rng.random(num_envs) * counts).astype(np.int64)
-            observations = env.step(actions_taken)[0]
-            for row, action in enumerate(actions_taken):
-                yield prompts[row], candidates[row][action], "\n" + observations[row]
+            taken = (rng.random(num_envs) * counts).astype(np.int64).tolist()
+            for episode, prompt, possible, number in zip(
+                env.episodes, prompts, candidates, taken, strict=True
+            ):
+                episode.act(*episode.resolve(possible[number]))  # beyond the end of an episode
+                yield prompt, possible[number], "\n" + episode.observation

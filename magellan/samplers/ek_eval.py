@@ -8,7 +8,7 @@ from magellan.samplers.registry import SamplerParts, register_sampler
 from magellan.samplers.signals import absolute_learning_progress
 
 
-@register_sampler("ek_eval", "EK-Eval-ALP", estimator="evaluated_buckets")
+@register_sampler("ek_eval", "EK-Eval-ALP", estimator="evaluated_buckets", explores="arms")
 def build(parts: SamplerParts, settings: NoSettings) -> GoalSampler:
     """EK-Online-ALP with evaluated competence (Gaven et al. 2025, the reference of Q1).
 

@@ -23,7 +23,11 @@ class EkOnlineSettings(Section):
 
 
 @register_sampler(
-    "ek_online", "EK-Online-ALP", estimator="expert_buckets", settings=EkOnlineSettings
+    "ek_online",
+    "EK-Online-ALP",
+    estimator="expert_buckets",
+    settings=EkOnlineSettings,
+    explores=lambda settings: "goals" if settings.explore == "goals" else "arms",
 )
 def build(parts: SamplerParts, settings: EkOnlineSettings) -> GoalSampler:
     """One window of outcomes per feasible category; no threshold on learning progress.

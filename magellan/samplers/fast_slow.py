@@ -42,7 +42,7 @@ class FastSlow(Rule):
         return (1.0 - theta) * rate / (rate + theta * (1.0 - 2.0 * rate))
 
 
-@register_sampler("fast_slow", "Fast-slow LP", settings=FastSlowSettings)
+@register_sampler("fast_slow", "Fast-slow LP", settings=FastSlowSettings, explores="goals")
 def build(parts: SamplerParts, settings: FastSlowSettings) -> GoalSampler:
     """Learning progress of Kanitscheider et al. 2021 (arXiv 2106.14876), as in OMNI.
 

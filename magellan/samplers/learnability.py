@@ -8,7 +8,7 @@ from magellan.samplers.registry import SamplerParts, register_sampler
 from magellan.samplers.signals import learnability
 
 
-@register_sampler("learnability", "Learnability", estimator="per_goal")
+@register_sampler("learnability", "Learnability", estimator="per_goal", explores="arms")
 def build(parts: SamplerParts, settings: NoSettings) -> GoalSampler:
     """Sampling for learnability (SFL, Rutherford et al. 2024, arXiv 2408.15099), p from practice.
 

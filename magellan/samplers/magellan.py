@@ -18,7 +18,9 @@ class MagellanSettings(Section):
     lp_threshold: Fraction = Field(0.01, description="Learning progress below this counts as 0.")
 
 
-@register_sampler("magellan", "MAGELLAN", estimator="learned", settings=MagellanSettings)
+@register_sampler(
+    "magellan", "MAGELLAN", estimator="learned", settings=MagellanSettings, explores="arms"
+)
 def build(parts: SamplerParts, settings: MagellanSettings) -> GoalSampler:
     """ALP of the learned estimator; values below `lp_threshold` are noise and count as 0."""
     signal = partial(absolute_learning_progress, threshold=settings.lp_threshold)

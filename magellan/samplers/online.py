@@ -8,7 +8,7 @@ from magellan.samplers.registry import SamplerParts, register_sampler
 from magellan.samplers.signals import absolute_learning_progress
 
 
-@register_sampler("online", "Online-ALP", estimator="per_goal")
+@register_sampler("online", "Online-ALP", estimator="per_goal", explores="arms")
 def build(parts: SamplerParts, settings: NoSettings) -> GoalSampler:
     """One window of outcomes per goal; no threshold on learning progress."""
     return GoalSampler(

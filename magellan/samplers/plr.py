@@ -40,7 +40,7 @@ class Plr(Rule):
         return weights
 
 
-@register_sampler("plr", "PLR", settings=PlrSettings)
+@register_sampler("plr", "PLR", settings=PlrSettings, explores="goals")
 def build(parts: SamplerParts, settings: PlrSettings) -> GoalSampler:
     """Prioritized level replay (Jiang et al. 2021, arXiv 2010.03934), with L1 value loss and ranks.
 

@@ -14,7 +14,9 @@ class RegionsSettings(MagellanSettings):
     """How the sampler `regions` weighs a region's mean learning progress."""
 
 
-@register_sampler("regions", "Regions", estimator="learned_groups", settings=RegionsSettings)
+@register_sampler(
+    "regions", "Regions", estimator="learned_groups", settings=RegionsSettings, explores="arms"
+)
 def build(parts: SamplerParts, settings: RegionsSettings) -> GoalSampler:
     """Absolute learning progress of regions; exploration is uniform over them.
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from magellan.competence.arms import Goals
 from magellan.competence.base import CompetenceEstimator
+from magellan.competence.registry import ESTIMATORS
 from magellan.core.errors import InputError
 from magellan.core.registry import Look, Registry, Spec
 from magellan.core.settings import NoSettings, Section
@@ -46,6 +47,9 @@ class SamplerParts:
 Builder = Callable[[SamplerParts, Any], GoalSampler]
 """(parts, settings of the sampler's own section) to the sampler at the start of a run."""
 
+Explores = Literal["arms", "goals", "categories", ""]
+"""What exploration draws uniformly: arms of the estimator, goals, categories; empty: unknown."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class SamplerSpec(Spec):
@@ -57,6 +61,8 @@ class SamplerSpec(Spec):
         epsilon: whether it explores by the shared epsilon schedule.
         reads: whether it needs features of goals.
         ordered: whether it needs groups in order, easy to hard.
+        explores: what it explores, or a function of its settings that returns this; empty if it
+            does not explore by epsilon.
         look: colour and line style in figures; None: a spare one.
     """
 
@@ -65,7 +71,20 @@ class SamplerSpec(Spec):
     epsilon: bool = True
     reads: bool = False
     ordered: bool = False
+    explores: Explores | Callable[[Any], Explores] = ""
     look: Look | None = None
+
+    def explored(self, settings: Any, estimator: str | None) -> Explores:
+        """Return what it explores in a run: "goals", "categories", or empty.
+
+        settings: its constants.
+        estimator: name of the run's estimator that drives it, if any.
+        """
+        explores = self.explores(settings) if callable(self.explores) else self.explores
+        if explores != "arms":
+            return explores
+        spec = ESTIMATORS.get(estimator or "")
+        return "" if spec is None else spec.arms
 
 
 SAMPLERS: Registry[SamplerSpec] = Registry("sampler")
@@ -80,6 +99,7 @@ def register_sampler(
     look: Look | None = None,
     reads: bool = False,
     ordered: bool = False,
+    explores: Explores | Callable[[Any], Explores] = "",
 ) -> Callable[[Builder], Builder]:
     """Register a builder (decorator), so that configurations can name the sampler.
 
@@ -96,4 +116,5 @@ def register_sampler(
         look=look,
         reads=reads,
         ordered=ordered,
+        explores=explores,
     )

@@ -58,7 +58,7 @@ def slopes(times: np.ndarray, scores: np.ndarray, valid: np.ndarray) -> np.ndarr
     return np.where(n < 2, 1.0, (time * score).sum(axis=1) / np.maximum((time**2).sum(axis=1), 0.5))
 
 
-@register_sampler("tscl", "TSCL", settings=TsclSettings)
+@register_sampler("tscl", "TSCL", settings=TsclSettings, explores="categories")
 def build(parts: SamplerParts, settings: TsclSettings) -> GoalSampler:
     """Teacher-student curriculum learning (Matiisen et al. 2017, arXiv 1707.00183).
 

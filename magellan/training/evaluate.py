@@ -121,11 +121,7 @@ def play(
     make_env: MakeEnvironment | None = None,
 ) -> np.ndarray:
     """Play one episode per goal at `positions` (n,), n > 0; return success, float64 (n,)."""
-    env = (make_env or goals.world.environment)(len(positions))
-    env.reset(
-        seed=int(rng.integers(2**31)),
-        options={"goals": [goals.goal(int(position)) for position in positions]},
-    )
+    env = _begun(goals, positions, rng, make_env or goals.world.environment)
     success = np.zeros(len(positions))
     running = np.ones(len(positions), bool)
     while running.any():
@@ -138,6 +134,16 @@ def play(
         success[rows] += rewards[rows]
         running &= ~(terminated | truncated)
     return success
+
+
+def _begun(
+    goals: GoalSet, positions: np.ndarray, rng: np.random.Generator, make_env: MakeEnvironment
+) -> Environment:
+    """Return an environment at the start of an episode for each goal at `positions` (n,)."""
+    env = make_env(len(positions))
+    options = {"goals": [goals.goal(int(position)) for position in positions]}
+    env.reset(seed=int(rng.integers(2**31)), options=options)
+    return env
 
 
 def by_category(
@@ -159,15 +165,12 @@ def by_category(
 def critic_by_category(
     backend: Backend, goals: EvaluationSet, seed: int, make_env: MakeEnvironment
 ) -> dict[str, dict[str, float]]:
-    """Return feasible category -> `Backend.critic_statistics` on its initial states.
+    """Return feasible category -> `Backend.critic_statistics` on the first states of `evaluate`.
 
-    seed, make_env: see `evaluate`.
+    seed, make_env: those of the evaluation.
     """
     positions = goals.positions[goals.feasible]
-    env = make_env(len(positions))
-    env.reset(
-        seed=seed, options={"goals": [goals.space.goal(int(position)) for position in positions]}
-    )
+    env = _begun(goals.space, positions, np.random.default_rng(seed), make_env)
     states = backend.codec.pack(env.prompts(), env.possible_actions)
     categories = goals.categories[goals.feasible]
     return {

@@ -222,7 +222,8 @@ class Environment(Protocol):
         """Do one action in each environment: observations, rewards, terminated, truncated, infos.
 
         actions: int (num_envs,), positions in the possible actions; -1 skips an environment, with
-            reward 0. A reward is 1 where the goal is reached, which ends the episode, otherwise 0.
+            reward 0 and both flags false. A reward is 1 where the goal is reached, which ends the
+            episode, otherwise 0. One that has ended takes -1 only, until it is reset.
         """
 
     def evaluation_env(self, num_envs: int) -> Environment:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
+import gymnasium
 import numpy as np
 
 from magellan.core.errors import InputError, shown
@@ -13,6 +14,11 @@ from magellan.worlds.base import Environment
 
 NO_ACTION = -1
 """Action index that leaves an environment as it is."""
+NOT_BEGUN = "no episode has begun; allowed: a reset first"
+
+
+class ResetNeeded(InputError, gymnasium.error.ResetNeeded):
+    """An episode is used before it has begun, or stepped after it has ended."""
 
 
 class Episode(ABC):
@@ -69,15 +75,15 @@ class Episodes(Environment, Generic[EpisodeT]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[tuple[str, ...], dict[str, Any]]:
         """Start episodes; `goals` must be among the options."""
-        options = options or {}
-        if seed is not None:
-            self._rng = np.random.default_rng(seed)
-        which = np.flatnonzero(options.get("reset_mask", np.ones(self.num_envs, bool))).tolist()
+        options = check_options(options, ("goals", "reset_mask"))
+        which = selected(options.get("reset_mask"), self.num_envs, begun=bool(self.episodes))
         goals = options.get("goals", ())
         if len(goals) != len(which):
             raise InputError(
                 f"goals: {len(goals)} given, allowed is one for each of {len(which)} resets"
             )
+        if seed is not None:
+            self._rng = np.random.default_rng(seed)
         new = dict(zip(which, (self._kind(**goal) for goal in goals), strict=True))
         self.episodes = [new[i] if i in new else self.episodes[i] for i in range(self.num_envs)]
         if len(new) == self.num_envs:  # as at the first reset
@@ -90,24 +96,40 @@ class Episodes(Environment, Generic[EpisodeT]):
         self, actions: np.ndarray
     ) -> tuple[tuple[str, ...], np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         rewards = np.zeros(self.num_envs)
-        for i, (episode, action) in enumerate(zip(self.episodes, actions, strict=True)):
-            if action == NO_ACTION:
-                continue
-            possible = episode.possible_actions()
-            if not 0 <= action < len(possible):
-                raise InputError(f"action = {action}: allowed are 0..{len(possible) - 1}, or -1")
-            reached = episode.act(possible[action], self._rng)
+        terminated, truncated = np.zeros((2, self.num_envs), dtype=bool)
+        for i, action in self._chosen(actions).items():
+            episode = self.episodes[i]
+            reached = episode.act(action, self._rng)
             if reached not in (0, 1):
                 raise InputError(
                     f"{type(episode).__name__}.act: {shown(reached)} is not allowed; allowed: True "
                     "or False, whether the goal is reached"
                 )
-            rewards[i] = reached
+            rewards[i] = terminated[i] = reached
             self._elapsed[i] += 1
-            self._terminated[i] = rewards[i] > 0
-            self._truncated[i] = self._elapsed[i] == episode.horizon
-        flags = self._terminated.copy(), self._truncated.copy()
-        return tuple(self.prompts()), rewards, *flags, {}
+            truncated[i] = self._elapsed[i] == episode.horizon
+        self._terminated |= terminated
+        self._truncated |= truncated
+        return tuple(self.prompts()), rewards, terminated, truncated, {}
+
+    def _chosen(self, actions: np.ndarray) -> dict[int, str]:
+        """Return the actions of the environments that are stepped; check all of them."""
+        if not self.episodes:
+            raise ResetNeeded(NOT_BEGUN)
+        actions = np.asarray(actions)
+        if actions.shape != (self.num_envs,) or actions.dtype.kind not in "iu":
+            raise InputError(f"actions: allowed is an int array of shape ({self.num_envs},)")
+        chosen = {}
+        for i in np.flatnonzero(actions != NO_ACTION).tolist():
+            if self._terminated[i] or self._truncated[i]:
+                raise has_ended(i)
+            possible = self.episodes[i].possible_actions()
+            if not 0 <= actions[i] < len(possible):
+                raise InputError(
+                    f"action = {actions[i]}: allowed are 0..{len(possible) - 1}, or -1"
+                )
+            chosen[i] = possible[actions[i]]
+        return chosen
 
     def _check_attributes(self) -> None:
         for episode in self.episodes:
@@ -165,3 +187,33 @@ def check_sizes(state: Mapping[str, Any], keys: Iterable[str], num_envs: int) ->
             raise InputError(
                 f"state_dict: {key} of {len(state[key])} environments, allowed are {num_envs}"
             )
+
+
+def check_options(options: dict[str, Any] | None, allowed: Sequence[str]) -> dict[str, Any]:
+    """Return the options of a reset; InputError if one is unknown."""
+    for key in options or {}:
+        if key not in allowed:
+            raise InputError(f"options: {key!r} is unknown; allowed are {', '.join(allowed)}")
+    return options or {}
+
+
+def selected(reset_mask: Any, num_envs: int, begun: bool) -> list[int]:
+    """Return the environments that a reset selects.
+
+    reset_mask: bool (num_envs,); None: all.
+    begun: whether there was a reset before.
+    """
+    mask = np.ones(num_envs, dtype=bool) if reset_mask is None else np.asarray(reset_mask)
+    if mask.shape != (num_envs,) or mask.dtype != bool:
+        raise InputError(f"reset_mask: allowed is a bool array of shape ({num_envs},)")
+    if not begun and not mask.all():
+        raise ResetNeeded("reset_mask: allowed in the first reset is every environment")
+    return np.flatnonzero(mask).tolist()
+
+
+def has_ended(number: int) -> ResetNeeded:
+    """Return the error for an action in an environment of a vector whose episode has ended."""
+    return ResetNeeded(
+        f"actions: the episode of environment {number} has ended; allowed: -1, or a reset of it "
+        "first"
+    )

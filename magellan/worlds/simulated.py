@@ -100,14 +100,18 @@ class Trials(Episodes[Trial]):
     def step(
         self, actions: np.ndarray
     ) -> tuple[tuple[str, ...], np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        for trial in self.episodes:
-            trial.chance = float(chance(self.skills, np.array([trial.kind]), trial.split)[0])
         result = super().step(actions)
         if self._learns:
             kinds = np.array([trial.kind for trial in self.episodes])
             tried = kinds[np.asarray(actions) != NO_ACTION]
             self.skills = practised(self.skills, np.bincount(tried, minlength=len(KINDS)))
         return result
+
+    def _chosen(self, actions: np.ndarray) -> dict[int, str]:
+        chosen = super()._chosen(actions)
+        for trial in self.episodes:
+            trial.chance = float(chance(self.skills, np.array([trial.kind]), trial.split)[0])
+        return chosen
 
     def evaluation_env(self, num_envs: int) -> Environment:
         """Attempts of the learner with its current skills, from which it does not learn."""

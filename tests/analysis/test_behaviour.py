@@ -84,6 +84,28 @@ def test_the_mix_of_goals_is_that_of_the_last_phase_or_of_the_manifest(results):
     assert (mix["grasp"], mix["grow_plant"], mix["impossible"]) == (0.25, 0.75, 0.0)
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "config", "even"),
+    [
+        (MAGELLAN, {}, False),
+        (MAGELLAN, {"samplers": {"estimator": "expert_buckets"}}, True),
+        (ONLINE, {"samplers": {"estimator": "evaluated_buckets"}}, True),
+        (MAGELLAN, {"samplers": {"estimator": "learned_groups"}}, None),
+        (ONLINE, {"samplers": {"estimator": "one_that_is_not_here"}}, None),
+        (EK, {}, True),
+        (EK, {"ek_online": {"explore": "goals"}}, False),
+        (EK, {"samplers": {"estimator": "per_goal"}}, False),
+    ],
+)
+def test_exploration_is_over_the_arms_of_the_estimator(results, algorithm, config, even):
+    found = explored_shares(with_configs(results, **config), algorithm, SPACE)
+    counts = np.array([1_000, 400, 200, 100, 50])
+    expected = None if even is None else np.full(5, 0.2) if even else counts / counts.sum()
+    assert (found is None) == (expected is None)
+    if found is not None:
+        np.testing.assert_allclose(list(found.values()), expected)
+
+
 def test_collapses_are_counted(results):
     evaluation, online = flat_evaluation(results)
     curve = online & (evaluation["seed"] == 1) & (evaluation["category"] == "grasp")

@@ -2,6 +2,7 @@ import functools
 import itertools
 from dataclasses import replace
 
+import matplotlib
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
@@ -106,6 +107,31 @@ for name in sys.argv[4:]:
 """
 
 
+OF_A_USER = {
+    "text.usetex": True,
+    "axes.facecolor": "black",
+    "savefig.facecolor": "black",
+    "lines.linewidth": 9.0,
+    "lines.antialiased": False,
+    "savefig.bbox": "tight",
+    "figure.constrained_layout.use": True,
+    "pdf.compression": 0,
+    "path.simplify": False,
+    "axes.formatter.use_locale": True,
+}
+"""What somebody may have in a file matplotlibrc."""
+
+
+def test_the_settings_of_a_user_change_no_picture(results, statistics, tmp_path):
+    pictures = []
+    for user in ({}, OF_A_USER):
+        with matplotlib.rc_context(user):
+            figure = figures.draw("success_by_category", results, statistics, GOAL_SPACE)
+            saved = style.save(figure, tmp_path / "picture")
+        pictures.append([path.read_bytes() for path in saved])
+    assert pictures[0] == pictures[1]
+
+
 @pytest.mark.slow
 def test_two_reports_from_the_same_tables_are_identical_files(
     folder, results, statistics, tmp_path
@@ -114,9 +140,12 @@ def test_two_reports_from_the_same_tables_are_identical_files(
     for name in PLAIN_FIGURES:
         figure = figures.draw(name, results, statistics, GOAL_SPACE)
         style.save(figure, tmp_path / "first" / name)
-    # Another process with another order of sets, and seconds later: no dates may show.
+    # Another process with another order of sets, a user's settings, and seconds later: no dates may
+    # show.
     words = (str(folder), str(tmp_path / "second"), GOAL_SPACE, *PLAIN_FIGURES)
-    run_program(DRAW_ALL, *words, PYTHONHASHSEED="1")
+    rc = tmp_path / "matplotlibrc"
+    rc.write_text("".join(f"{key}: {value}\n" for key, value in OF_A_USER.items()))
+    run_program(DRAW_ALL, *words, PYTHONHASHSEED="1", MATPLOTLIBRC=str(rc))
     first = sorted((tmp_path / "first").iterdir())
     assert len(first) == len(summaries.STATISTICS) + 2 * len(PLAIN_FIGURES)
     for path in first:

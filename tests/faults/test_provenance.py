@@ -118,29 +118,31 @@ def test_every_attempt_records_its_code_libraries_and_machine(tmp_path, monkeypa
     assert "processor A Processor 1234, one core 25.0" in log
 
 
-FORMATS = [("float32", "cpu"), ("bfloat16", "cpu")]
+PLAIN = {"passes": "torch"}
 
 
-def formats(rows):
-    return [(row["dtype"], row["device"]) for row in rows]
+def made(rows):
+    """Format, device, and whether its passes were those of PLAIN."""
+    return [(row["dtype"], row["device"], row["passes"] == "torch") for row in rows]
+
+
+MADE = [("float32", "cpu", False), ("float32", "cpu", True)]
 
 
 def test_every_attempt_records_its_format_device_and_passes(tmp_path):
     stopped(config(), tmp_path)
-    other = config(backend={"dtype": "bfloat16"})
+    with pytest.raises(InputError, match=r"backend.dtype is 'bfloat16' here and 'float32' there"):
+        train(config(backend={"dtype": "bfloat16"}), tmp_path, resume=True, progress="none")
+    other = config(backbone=PLAIN)
     stopped(other, tmp_path)
     manifest = train(other, tmp_path, resume=True, progress="none")
-    assert formats(manifest["attempt_log"]) == [FORMATS[0], FORMATS[1], FORMATS[1]]
-    assert all(row["passes"] for row in manifest["attempt_log"])
-    assert manifest["attempt_log"][0]["passes"] != manifest["passes"]
+    assert made(manifest["attempt_log"]) == [MADE[0], MADE[1], MADE[1]]
     assert manifest["attempt_log"][0]["modules"] == manifest["modules"] == {}
-    assert formats([manifest]) == FORMATS[1:]
-    assert manifest["passes"] == "transformers"
-    log = (tmp_path / "run.log").read_text()
-    assert "device cpu, bfloat16, threads 1, passes transformers" in log
+    assert made([manifest]) == MADE[1:]
+    assert "device cpu, float32, threads 1, passes torch" in (tmp_path / "run.log").read_text()
     # A checkpoint lists each change once, as runs that start from it need.
     _, state = decode(sorted((tmp_path / "checkpoints").iterdir())[-1])
-    assert formats(state["made_with"]) == FORMATS
+    assert made(state["made_with"]) == MADE
 
 
 def test_a_run_records_what_its_start_was_made_with(tmp_path, monkeypatch):
@@ -151,16 +153,16 @@ def test_a_run_records_what_its_start_was_made_with(tmp_path, monkeypatch):
     monkeypatch.setattr(versions, "code_version", lambda: "0.1.0+first")
     start = trained(first, tmp_path / "first")
     monkeypatch.setattr(versions, "code_version", lambda: "0.1.0+second")
-    narrow = second.backend.model_copy(update={"dtype": "bfloat16"})
-    narrowed = second.model_copy(update={"backend": narrow})
-    start = trained(narrowed, tmp_path / "second", start)
+    plain = second.backbone.model_copy(update=PLAIN)
+    second = second.model_copy(update={"backbone": plain})
+    start = trained(second, tmp_path / "second", start)
     stopped(whole, tmp_path / "whole", start=start)
     manifest = train(whole, tmp_path / "whole", resume=True, progress="none", start=start)
     begun = manifest["started_from"]["made_with"]
-    assert formats(begun) == FORMATS
+    assert made(begun) == MADE
     assert [row["code_version"] for row in begun] == ["0.1.0+first", "0.1.0+second"]
     assert begun[0]["versions"] == manifest["versions"]
-    assert formats(manifest["attempt_log"]) == FORMATS[:1] * 2
+    assert made(manifest["attempt_log"]) == MADE[:1] * 2
 
 
 @pytest.mark.parametrize("value", [None, 1, [1], {"a": 1}, [{"dtype": 3, "modules": [1]}], "x"])

@@ -83,7 +83,7 @@ def rates_of_random_play(space):
             counts = [len(possible) for possible in env.possible_actions]
             _, rewards, *ends, _ = env.step(np.where(done, -1, rng.integers(counts)))
             won += rewards / 4
-            done = ends[0] | ends[1]
+            done |= ends[0] | ends[1]
     return np.bincount(space.categories, won) / np.maximum(space.sizes, 1)
 
 

@@ -42,7 +42,8 @@ def test_tokenizer_is_lossless_and_complete(tokenizer):
             for text, ids in zip(texts, codec.encode(texts), strict=True):
                 assert tokenizer.unk_token_id not in ids, text
                 assert tokenizer.decode(ids) == text
-            env.step([int(rng.integers(len(actions))) for actions in env.possible_actions])
+            _, _, *ends, _ = env.step([int(rng.integers(len(a))) for a in env.possible_actions])
+            env.reset(options={"reset_mask": ends[0] | ends[1]})
 
 
 def test_random_play_has_no_held_out_object_and_pursues_no_goal():

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 
+from magellan.competence import ESTIMATORS
 from magellan.competence.arms import EachCategory, Regions
-from magellan.samplers import SAMPLERS, GoalSampler, conformance
-from magellan.samplers.conformance import CHECKS
+from magellan.samplers import (
+    SAMPLERS,
+    ConstantEpsilon,
+    GoalSampler,
+    SamplerParts,
+    conformance,
+    make_sampler,
+)
+from magellan.samplers.conformance import CHECKS, estimator_of
 from tests.samplers.few_goals import TEN_GOALS, make, outcomes
 
 pytestmark = pytest.mark.parametrize("name", SAMPLERS)
@@ -45,6 +55,27 @@ def test_every_goal_keeps_its_share_of_exploration(name: str, practised: GoalSam
     else:
         assert (probabilities >= epsilon / 10 - 1e-12).all()
         assert (probabilities > 0).all() or name == "scripted"
+
+
+def test_it_explores_what_its_registration_says(name: str) -> None:
+    """With epsilon 1, under any estimator; `explored` is empty where it is neither."""
+    spec = SAMPLERS[name]
+    assert bool(spec.explores) == spec.epsilon
+    if not spec.explores:
+        return
+    options = [{"explore": "goals"}, {}] if name == "ek_online" else [{}]
+    for settings, estimator in product(options, ESTIMATORS if spec.estimator else [None]):
+        constants, driver = spec.settings(**settings), estimator_of(estimator, TEN_GOALS)
+        parts = SamplerParts(TEN_GOALS, np.random.default_rng(0), ConstantEpsilon(1.0), driver)
+        probabilities = make_sampler(name, parts, constants).probabilities()
+        shares = {
+            "goals": np.full(10, 0.1),
+            "categories": 0.25 / TEN_GOALS.sizes[TEN_GOALS.categories],
+        }
+        explored = spec.explored(constants, estimator)
+        assert explored in shares or isinstance(driver.arms, Regions)
+        for what, share in shares.items():
+            assert np.allclose(probabilities, share) == (what == explored), (estimator, what)
 
 
 def test_learning_samplers_end_up_away_from_uniform(name: str, practised: GoalSampler) -> None:

@@ -11,7 +11,13 @@ from magellan.core.codec import Codec, PackedState
 from magellan.model.loading import load_model
 from magellan.training import evaluate as evaluation
 from magellan.training.collect import uniform
-from magellan.training.evaluate import by_category, competence_rows, evaluate, evaluation_sets
+from magellan.training.evaluate import (
+    by_category,
+    competence_rows,
+    critic_by_category,
+    evaluate,
+    evaluation_sets,
+)
 from magellan.worlds.little_zoo import CATEGORIES, FEASIBLE, GoalSpace, WholeSpace
 from magellan.worlds.little_zoo.vocabulary import HELD_OUT_OBJECTS, TRAIN_OBJECTS
 
@@ -102,6 +108,30 @@ def test_every_feasible_goal_is_played_once(sets, tokenizer, split):
         assert outcome[category] == (64, 0.0)
     assert outcome["grow_carnivore"] == (32 if split == "train" else 64, 0.0)
     assert "impossible" not in outcome
+
+
+def test_the_critic_is_asked_about_the_states_that_an_evaluation_begins_with(sets, tokenizer):
+    seen = {"evaluated": [], "critic": []}
+
+    def probabilities(states):
+        seen["evaluated"].append(states)
+        return uniform(states)
+
+    def statistics(states):
+        seen["critic"] += states
+        return {}
+
+    backend = SimpleNamespace(
+        probabilities=probabilities, codec=Codec(tokenizer), critic_statistics=statistics
+    )
+    goals = sets["train"]
+    evaluate(backend, backend.codec, goals, seed=1)
+    critic_by_category(backend, goals, 1, goals.space.world.environment)
+    first, of_critic = (
+        [state.tokens.tolist() for state in states]
+        for states in (seen["evaluated"][0], seen["critic"])
+    )
+    assert of_critic == first  # goals are in order of category
 
 
 def test_the_same_draws_at_every_evaluation(sets, tokenizer):

@@ -139,11 +139,12 @@ def test_environments_go_on_from_their_state():
     goals, actions = WORLD.goals("8-8-8-8-8", 0), np.random.default_rng(0)
     env, other = WORLD.environment(40), WORLD.environment(40)
     env.reset(seed=0, options={"goals": [goals.goal(place) for place in range(40)]})
-    outputs = []
+    outputs, ended = [], np.zeros(40, bool)
     for vector in (env, other):
         for _ in range(6):
             counts = [len(possible) for possible in vector.possible_actions]
-            after = vector.step(actions.integers(counts))
+            after = vector.step(np.where(ended, -1, actions.integers(counts)))
+            ended |= after[2] | after[3]
             outputs.append((vector.prompts(), *(values.tolist() for values in after[1:4])))
         if vector is env:
             state = json.dumps(env.state_dict(), default=np.ndarray.tolist)

@@ -18,6 +18,7 @@ from magellan.pretraining import own_words
 from magellan.worlds import WORLDS, Categories, Category, Episode, World, register_world
 from magellan.worlds.base import ListedGoals, describe
 from magellan.worlds.episodes import Episodes
+from tests.runs import refusal
 from tests.snippets import write_files
 
 
@@ -94,6 +95,32 @@ def test_its_environment_steps_leaves_alone_and_goes_on(doors):
         env.step(np.array([3, -1, -1]))
     with pytest.raises(InputError, match="1 given, allowed is one for each of 3 resets"):
         env.reset(options={"goals": goals[:1]})
+
+
+@pytest.mark.parametrize("name", [*WORLDS, "doors"])
+def test_an_episode_that_has_ended_takes_no_step_until_it_is_reset(doors, name):
+    goals = WORLDS[name].unseen(2, 0)
+    env, first = WORLDS[name].environment(3), np.array([0, -1, -1])
+    refusals = [refusal(env.step, np.zeros(3, int))]
+    options = {"goals": [goals.goal(place) for place in range(3)]}
+    if name != "little_zoo":  # which draws goals where none is given
+        refusals.append(refusal(env.reset, options={**options, "reset_mask": first == 0}))
+    env.reset(seed=0, options=options)
+    ends = [[False], [False]]
+    while not (ends[0][0] or ends[1][0]):
+        _, _, *ends, _ = env.step(first)
+    before = env.prompts(), repr(env.state_dict())
+    for actions in ([0, -1, -1], [0, 0, 0]):  # the second: all or nothing
+        refusals.append(refusal(env.step, np.array(actions)))
+        assert (env.prompts(), repr(env.state_dict())) == before
+    assert all("allowed" in message and "reset" in message for message in refusals)
+    for actions in ([-1, -1, -1], [-1, 0, -1]):
+        outcome = np.array(env.step(np.array(actions))[1:4])
+        assert not outcome[:, np.array(actions) == -1].any()
+    env.reset(options={"reset_mask": first == 0, "goals": [goals.goal(0)]})
+    env.step(first)
+    for bad in ([0], [0.0, -1, -1], [[0, -1, -1]]):
+        assert "action" in refusal(env.step, np.array(bad))
 
 
 @pytest.mark.parametrize("name", ["25k", "30", "30-10-2", "101-1", "0-0", "-1-2", "30-x"])

@@ -11,7 +11,15 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from magellan.core.errors import InputError
-from magellan.worlds.episodes import NO_ACTION, check_sizes
+from magellan.worlds.episodes import (
+    NO_ACTION,
+    NOT_BEGUN,
+    ResetNeeded,
+    check_options,
+    check_sizes,
+    has_ended,
+    selected,
+)
 from magellan.worlds.little_zoo import text, world
 from magellan.worlds.little_zoo.codes import SPLITS, decode
 from magellan.worlds.little_zoo.goals import Goal
@@ -59,11 +67,10 @@ def _check_start(standing_on: Any) -> int:
     return int(standing_on)
 
 
-def _check_options(options: dict[str, Any] | None, allowed: Sequence[str]) -> dict[str, Any]:
-    for key in options or {}:
-        if key not in allowed:
-            raise InputError(f"options: {key!r} is unknown; allowed are {', '.join(allowed)}")
-    return options or {}
+def _check_render_mode(mode: str | None) -> str | None:
+    if mode not in (None, "ansi"):
+        raise InputError(f"render_mode = {mode!r}: allowed are 'ansi', None")
+    return mode
 
 
 @dataclass
@@ -105,6 +112,11 @@ class _Episode:
         self.terminated = world.reached(self.scene, state, grew, self.verb, self.target)
         self.truncated = self.elapsed == world.horizon(self.verb, self.target)
 
+    @property
+    def ended(self) -> bool:
+        """Whether the goal was reached, or the last step done."""
+        return self.terminated or self.truncated
+
 
 class LittleZoo(gymnasium.Env[str, str]):
     """The text world of Gaven et al. 2025: grasp an object, or grow it by feeding it what it eats.
@@ -115,17 +127,18 @@ class LittleZoo(gymnasium.Env[str, str]):
     `standing_on` 0..3 or -1 (nothing) forces it.
 
     `step("Go to baby lion")` gives reward 1.0 and `terminated` when the goal is reached,
-    `truncated` at exactly the last step of the horizon (both can be true). `info` has `goal`,
-    `possible_actions` and `inventory`.
+    `truncated` at exactly the last step of the horizon (both can be true); either ends the
+    episode. `info` has `goal`, `possible_actions` and `inventory`.
 
     Raises:
         InputError: an unknown option, goal, object or action, more than four objects.
+        ResetNeeded: a step before the first reset, or after the end of the episode.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012
 
     def __init__(self, render_mode: str | None = None) -> None:
-        self.render_mode = render_mode
+        self.render_mode = _check_render_mode(render_mode)
         self.observation_space = observation_space()
         self.action_space = ActionText()
         self._episode: _Episode | None = None
@@ -134,7 +147,7 @@ class LittleZoo(gymnasium.Env[str, str]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, dict[str, Any]]:
         """Start an episode; see the class for the options."""
-        options = _check_options(options, ("goal", "objects", "standing_on"))
+        options = check_options(options, ("goal", "objects", "standing_on"))
         super().reset(seed=seed)
         goal = self._choose_goal(options.get("goal"))
         scene = self._choose_scene(options.get("objects"))
@@ -162,22 +175,28 @@ class LittleZoo(gymnasium.Env[str, str]):
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Do one action; `InputError` if it is invalid in this state."""
-        episode = self._running()
-        episode.act(*episode.resolve(action))
+        episode = self._begun()
+        episode.act(*self._resolve(action))
         flags = episode.terminated, episode.truncated
         return episode.observation, float(episode.terminated), *flags, self._info(episode)
 
     def check(self, action: str) -> None:
         """Raise what `step` would raise for this action, without a step."""
-        self._running().resolve(action)
+        self._resolve(action)
+
+    def _resolve(self, action: str) -> tuple[str, int]:
+        episode = self._begun()
+        if episode.ended:
+            raise ResetNeeded("action: the episode has ended; allowed: a reset first")
+        return episode.resolve(action)
 
     def render(self) -> str | None:
         """Return the prompt as text (render mode "ansi")."""
-        return None if self.render_mode is None else self._running().prompt()
+        return None if self.render_mode is None else self._begun().prompt()
 
-    def _running(self) -> _Episode:
+    def _begun(self) -> _Episode:
         if self._episode is None:
-            raise gymnasium.error.ResetNeeded("call reset before step")
+            raise ResetNeeded(NOT_BEGUN)
         return self._episode
 
     def _info(self, episode: _Episode) -> dict[str, Any]:
@@ -198,49 +217,58 @@ class LittleZooVector(VectorEnv):
     probability.
 
     `step(actions)`: an int array (num_envs,) of positions in each environment's possible actions,
-    or a sequence of strings. Action -1 skips an environment: no step is counted, its reward is
-    0 and its two flags keep their values.
+    or a sequence of strings. An environment whose episode has ended takes no step until it is
+    reset. Action -1 skips one: no step is counted, its reward is 0 and both flags are false.
 
-    Observations are a tuple of strings. `infos` has `goal`, `possible_actions` (tuples) and
-    `inventory` (tuples), each a list (num_envs,), and `standing_on`, int8 (num_envs,): position in
-    the scene, -1 for nothing. Rewards float64. Only starts and goals are random, drawn from
-    the environment's own generator.
+    Observations are a tuple of strings. `infos` has arrays (num_envs,), and masks, all true, as
+    `_goal` and so on: `goal`, `possible_actions` (tuples) and `inventory` (tuples) of objects, and
+    `standing_on`, int8: position in the scene, -1 for nothing. Rewards float64. Only starts and
+    goals are random, drawn from the environment's own generator.
+
+    episodes: the current ones, (num_envs,).
 
     Raises:
         InputError: an unknown option or object, a wrong length, an invalid action; the state is
             then unchanged.
+        ResetNeeded: an action in an environment whose episode has ended; the state is unchanged.
     """
 
     metadata: dict[str, Any] = {  # noqa: RUF012
-        "render_modes": [],
+        "render_modes": ["ansi"],
         "autoreset_mode": AutoresetMode.DISABLED,
     }
 
-    def __init__(self, num_envs: int = 1) -> None:
+    def __init__(self, num_envs: int = 1, render_mode: str | None = None) -> None:
         if num_envs < 1:
             raise InputError(f"num_envs = {num_envs!r}: allowed are whole numbers >= 1")
+        self.render_mode = _check_render_mode(render_mode)
         self.num_envs = num_envs
         self.single_observation_space = observation_space()
         self.single_action_space = ActionText()
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self._episodes: list[_Episode] = []
+        self.episodes: list[_Episode] = []
 
     @property
     def possible_actions(self) -> list[tuple[str, ...]]:
         """Possible actions of each environment."""
-        return [episode.possible_actions for episode in self._episodes]
+        return [episode.possible_actions for episode in self.episodes]
 
     def prompts(self) -> list[str]:
         """Return the prompts: goal, observation, "Action: "; (num_envs,)."""
-        return [episode.prompt() for episode in self._episodes]
+        return [episode.prompt() for episode in self.episodes]
+
+    def render(self) -> tuple[str, ...] | None:
+        """Return the prompts as text (render mode "ansi"): (num_envs,)."""
+        self._check_begun()
+        return None if self.render_mode is None else tuple(self.prompts())
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[tuple[str, ...], dict[str, Any]]:
         """Start episodes; see the class for the options."""
-        options = _check_options(options, ("goals", "reset_mask", "standing_on"))
-        which = self._selected(options.get("reset_mask"))
+        options = check_options(options, ("goals", "reset_mask", "standing_on"))
+        which = selected(options.get("reset_mask"), self.num_envs, begun=bool(self.episodes))
         goals, starts = options.get("goals"), options.get("standing_on")
         if goals is not None:
             goals = self._read_goals(goals, len(which))
@@ -255,18 +283,10 @@ class LittleZooVector(VectorEnv):
             _Episode(*goal, world.initial_state(start))
             for goal, start in zip(goals, starts, strict=True)
         ]
-        self._episodes = self._episodes or list(new)
+        self.episodes = self.episodes or list(new)
         for i, episode in zip(which, new, strict=True):
-            self._episodes[i] = episode
+            self.episodes[i] = episode
         return self._observations(), self._infos()
-
-    def _selected(self, reset_mask: Any) -> list[int]:
-        mask = np.ones(self.num_envs, dtype=bool) if reset_mask is None else np.asarray(reset_mask)
-        if mask.shape != (self.num_envs,) or mask.dtype != bool:
-            raise InputError(f"reset_mask: allowed is a bool array of shape ({self.num_envs},)")
-        if not self._episodes and not mask.all():
-            raise gymnasium.error.ResetNeeded("the first reset must include every environment")
-        return np.flatnonzero(mask).tolist()
 
     def _draw_goals(self, count: int) -> list[tuple[int, int, Scene]]:
         """Draw verb, target and scene of each goal."""
@@ -291,36 +311,40 @@ class LittleZooVector(VectorEnv):
         self, actions: Any
     ) -> tuple[tuple[str, ...], np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Do one action in each environment; see the class for the form of actions."""
-        moves = self._moves(actions)
         rewards = np.zeros(self.num_envs)
-        for i, move in enumerate(moves):
+        terminations, truncations = np.zeros((2, self.num_envs), dtype=bool)
+        for i, move in enumerate(self._moves(actions)):
             if move is not None:
-                self._episodes[i].act(*move)
-                rewards[i] = self._episodes[i].terminated
-        terminations = np.array([episode.terminated for episode in self._episodes])
-        truncations = np.array([episode.truncated for episode in self._episodes])
+                episode = self.episodes[i]
+                episode.act(*move)
+                rewards[i] = terminations[i] = episode.terminated
+                truncations[i] = episode.truncated
         return self._observations(), rewards, terminations, truncations, self._infos()
 
     def _moves(self, actions: Any) -> list[tuple[str, int] | None]:
         """Resolve all actions, before the first is done; None: no action."""
-        if not self._episodes:
-            raise gymnasium.error.ResetNeeded("call reset before step")
+        self._check_begun()
         if len(actions) != self.num_envs:
             raise InputError(f"actions: {len(actions)} given, allowed are {self.num_envs}")
-        return [_move(*pair) for pair in zip(self._episodes, actions, strict=True)]
+        return [_move(i, self.episodes[i], action) for i, action in enumerate(actions)]
+
+    def _check_begun(self) -> None:
+        if not self.episodes:
+            raise ResetNeeded(NOT_BEGUN)
 
     def _observations(self) -> tuple[str, ...]:
-        return tuple([episode.observation for episode in self._episodes])
+        return tuple([episode.observation for episode in self.episodes])
 
     def _infos(self) -> dict[str, Any]:
-        episodes = self._episodes
-        standing_on = [episode.state.standing_on for episode in episodes]
-        return {
-            "goal": [episode.goal for episode in episodes],
-            "possible_actions": self.possible_actions,
-            "inventory": [episode.inventory for episode in episodes],
-            "standing_on": np.asarray(standing_on, dtype=np.int8),
+        columns = {
+            "goal": (episode.goal for episode in self.episodes),
+            "possible_actions": (episode.possible_actions for episode in self.episodes),
+            "inventory": (episode.inventory for episode in self.episodes),
         }
+        infos = {key: np.fromiter(of, object, self.num_envs) for key, of in columns.items()}
+        standing_on = [episode.state.standing_on for episode in self.episodes]
+        infos["standing_on"] = np.asarray(standing_on, dtype=np.int8)
+        return infos | {f"_{key}": np.ones(self.num_envs, dtype=bool) for key in infos}
 
     def evaluation_env(self, num_envs: int) -> "LittleZooVector":
         """Return an independent vector."""
@@ -328,11 +352,10 @@ class LittleZooVector(VectorEnv):
 
     def state_dict(self) -> dict[str, Any]:
         """Return all mutable state: a row per environment, and the random state."""
-        if not self._episodes:
-            raise gymnasium.error.ResetNeeded("call reset before state_dict")
+        self._check_begun()
         rows = [
             (e.verb, e.target, e.scene, *e.state, e.elapsed, e.terminated, e.truncated)
-            for e in self._episodes
+            for e in self.episodes
         ]
         columns = zip(_COLUMNS.items(), zip(*rows, strict=True), strict=True)
         arrays: dict[str, Any] = {
@@ -344,7 +367,7 @@ class LittleZooVector(VectorEnv):
         """Restore a `state_dict`; `InputError` if the number of environments differs."""
         check_sizes(state, _COLUMNS, self.num_envs)
         columns = [np.asarray(state[key], dtype).tolist() for key, dtype in _COLUMNS.items()]
-        self._episodes = [
+        self.episodes = [
             _Episode(verb, target, tuple(scene), State(tuple(place), tuple(grown), on), *progress)
             for verb, target, scene, place, grown, on, *progress in zip(*columns, strict=True)
         ]
@@ -365,12 +388,15 @@ _COLUMNS: dict[str, type] = {
 """Arrays of a `state_dict`, with their types."""
 
 
-def _move(episode: _Episode, action: Any) -> tuple[str, int] | None:
-    """Resolve an action of the vector, a position or a text; None: no action."""
-    if not isinstance(action, int | np.integer):
-        return episode.resolve(action)
-    if action == NO_ACTION:
+def _move(number: int, episode: _Episode, action: Any) -> tuple[str, int] | None:
+    """Resolve an action of an environment, a position or a text; None: no action."""
+    is_position = isinstance(action, int | np.integer)
+    if is_position and action == NO_ACTION:
         return None
+    if episode.ended:
+        raise has_ended(number)
+    if not is_position:
+        return episode.resolve(action)
     possible = episode.possible_actions
     if not 0 <= action < len(possible):
         raise InputError(

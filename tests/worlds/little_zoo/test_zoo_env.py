@@ -7,6 +7,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
+from gymnasium.wrappers.vector import DictInfoToList, RecordEpisodeStatistics
 
 from magellan.core.errors import InputError
 from magellan.worlds.little_zoo import Goal, GoalSpace, LittleZoo, LittleZooVector
@@ -33,9 +34,14 @@ def test_passes_the_gymnasium_checker_without_a_warning(render_mode):
         check_env(env)
 
 
+def registered_vector(num_envs, mode=None, **options):
+    name = "magellan.worlds:LittleZoo-v0"
+    return gymnasium.make_vec(name, num_envs=num_envs, vectorization_mode=mode, **options)
+
+
 @pytest.mark.parametrize("mode", [None, "sync"])
 def test_registered_vector_versions_take_sampled_actions(mode):
-    env = gymnasium.make_vec("magellan.worlds:LittleZoo-v0", num_envs=3, vectorization_mode=mode)
+    env = registered_vector(3, mode)
     assert isinstance(env, LittleZooVector) == (mode is None)
     observations, infos = env.reset(seed=1)
     assert observations in env.observation_space
@@ -43,6 +49,61 @@ def test_registered_vector_versions_take_sampled_actions(mode):
     assert action in env.action_space
     assert env.step(action)[0] in env.observation_space
     assert len(infos["possible_actions"]) == 3
+
+
+def test_vector_infos_have_the_form_of_gymnasium():
+    env, many = registered_vector(2), registered_vector(2, "sync")
+    options = {"goal": "Grow lion", "objects": LION["objects"], "standing_on": -1}
+    many.reset(options=options)
+    env.reset(options={"goals": [LION_GOAL] * 2, "standing_on": [-1, -1]})
+    given, expected = env.step(["Go to water", "Grasp"])[4], many.step(["Go to water", "Grasp"])[4]
+    assert {key: value.dtype for key, value in given.items()} == {
+        **{key: value.dtype for key, value in expected.items()},
+        "standing_on": np.dtype(np.int8),
+        "_standing_on": np.dtype(bool),
+    }
+    assert given.pop("standing_on").tolist() == [1, -1]
+    assert given.pop("_standing_on").all()
+    for key, value in expected.items():
+        assert [*map(np.ndarray.tolist, map(np.array, given[key]))] == [
+            *map(np.ndarray.tolist, map(np.array, value))
+        ]
+    listed = DictInfoToList(env)
+    assert listed.reset(seed=0)[1][1]["possible_actions"] == env.possible_actions[1]
+
+
+@pytest.mark.parametrize("mode", [None, "sync"])
+def test_vectors_render_their_prompts(mode):
+    env = registered_vector(2, mode, render_mode="ansi")
+    observations, infos = env.reset(seed=0)
+    assert env.render() == tuple(
+        f"Goal: {goal}\n{text}\nAction: "
+        for goal, text in zip(infos["goal"], observations, strict=True)
+    )
+    assert registered_vector(2).render_mode is None
+    for kind in (LittleZoo, LittleZooVector):
+        assert "render_mode = 'human'" in refusal(kind, render_mode="human")
+
+
+def test_the_statistics_of_gymnasium_count_episodes_that_wait_for_their_reset_once():
+    env, rng = RecordEpisodeStatistics(LittleZooVector(8), 10**4), np.random.default_rng(0)
+    env.reset(seed=0)
+    lengths, returns = np.zeros((2, 8))
+    expected, ended = [], np.zeros(8, bool)
+    for round_number in range(300):
+        counts = [len(possible) for possible in env.unwrapped.possible_actions]
+        _, rewards, terminated, truncated, _ = env.step(np.where(ended, -1, rng.integers(counts)))
+        lengths, returns = lengths + ~ended, returns + rewards
+        now = terminated | truncated
+        assert not (now & ended).any()
+        expected += zip(returns[now].tolist(), lengths[now].tolist(), strict=True)
+        ended |= now
+        if round_number % 3 == 0 and ended.any():  # the others wait
+            lengths[ended] = returns[ended] = 0
+            env.reset(options={"reset_mask": ended.copy()})
+            ended[:] = False
+    assert env.episode_count == len(expected) > 100
+    assert [*zip(env.return_queue, env.length_queue, strict=True)] == expected
 
 
 def test_what_is_not_given_is_drawn():
@@ -120,6 +181,11 @@ def test_a_refused_reset_or_action_leaves_the_episode_alone():
     with pytest.raises(InputError):
         env.reset(options={"goal": "Grow lion", "objects": ["unicorn"]})
     assert [env.step(action)[2] for action in GROW_LION][-1]
+    for action in ("Grasp", "Go to water"):
+        for use in (env.step, env.check):
+            assert "the episode has ended; allowed: a reset first" in refusal(use, action)
+    env.reset(options={"goal": "Grasp water", "objects": ["water"], "standing_on": 0})
+    assert env.step("Grasp")[1:3] == (1.0, True)
 
 
 def test_step_before_reset_is_refused():
@@ -225,7 +291,7 @@ def played(env, rng, rounds):
         actions = [int(rng.integers(len(a))) for a in env.possible_actions]
         observations, rewards, terminated, truncated, infos = env.step(actions)
         outputs.append((observations, rewards.tolist(), terminated.tolist(), truncated.tolist()))
-        outputs.append((infos["possible_actions"], infos["inventory"], infos["goal"]))
+        outputs.append([infos[key].tolist() for key in ("possible_actions", "inventory", "goal")])
         env.reset(options={"reset_mask": terminated | truncated})
     return outputs
 
@@ -289,7 +355,7 @@ def test_no_action_costs_no_step_and_changes_nothing():
         assert np.count_nonzero([rewards, terminated, truncated]) == 0
         assert env.prompts() == prompts
     assert env.step(np.array([0, 0]))[3].tolist() == [True, False]
-    assert env.step(np.array([-1, 0]))[3].tolist() == [True, True]
+    assert env.step(np.array([-1, 0]))[3].tolist() == [False, True]
 
 
 def test_vector_prompt_equals_the_prompt_of_the_goal_space():

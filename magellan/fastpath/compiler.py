@@ -45,7 +45,8 @@ def load(source: Path) -> tuple[ctypes.CDLL, str]:
         command = _compiler()
         version = _run_command([*command, "--version"]).splitlines()
         compiler = version[0].strip() if version else command[0]
-        options = [*OPTIONS, _native_option()]
+        named = any(word.startswith(("-march=", "-mcpu=")) for word in command)
+        options = [*OPTIONS, *([] if named else [_native_option()])]
         text = source.read_bytes().decode()
         key = [text, *options, *command, "\n".join(version), _processor()]
         digest = hashlib.sha256("\0".join(key).encode()).hexdigest()[:16]
@@ -75,7 +76,7 @@ def _load_cached(path: Path) -> ctypes.CDLL | None:
 
 
 def _compiler() -> list[str]:
-    """Command of $CXX, else of the first compiler installed."""
+    """Command of $CXX, which may name a processor, else of the first compiler installed."""
     chosen = shlex.split(os.environ.get("CXX", ""))
     for command in [chosen] if chosen else [[name] for name in COMPILERS]:
         path = shutil.which(command[0])

@@ -31,6 +31,11 @@ EVALUATED = {
 """Settings of the estimators that play episodes of their own."""
 
 
+def printed(value: Any, decimals: int, roundings: int = 1) -> Any:
+    """Equal to what was computed of numbers with so many decimals, by so many roundings in all."""
+    return pytest.approx(value, abs=(0.5 * roundings + 0.1) * 10.0**-decimals)
+
+
 def watchers(sampler: str) -> list[str]:
     """All estimators that can observe a run of this sampler: at most one has the model's head."""
     head = "learned_groups" if SAMPLERS[sampler].estimator == "learned_groups" else "learned"

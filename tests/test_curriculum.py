@@ -17,6 +17,7 @@ from magellan.core.errors import InputError
 from magellan.curriculum import Curriculum, group_advantages
 from magellan.samplers import SAMPLERS
 from magellan.samplers.conformance import through_json
+from tests.agent.tiny import close, in_float64
 from tests.snippets import run_program
 
 OFTEN = {"refresh": 4, "delay": 4, "batch_size": 16, "learning_rate": 1e-2}
@@ -115,7 +116,7 @@ def test_goals_come_on_the_way_and_what_is_known_stays(name: str) -> None:
     curriculum.add(["grow tiger"], ["grow"])
     now, delayed = curriculum.competence()
     assert len(curriculum) == len(now) == 13
-    np.testing.assert_allclose([now[:12], delayed[:12]], before, atol=1e-6)
+    np.testing.assert_allclose([now[:12], delayed[:12]], before, rtol=1e-5)
     assert (now[12] > 0) == (name == "magellan")  # windows know nothing of a goal without outcomes
     assert curriculum.sampler.epsilon == epsilon
     assert curriculum.probabilities()[12] >= epsilon / 13
@@ -184,8 +185,10 @@ def test_the_head_on_vectors_is_the_one_on_a_frozen_model() -> None:
     vectors = Curriculum(PROMPTS, "magellan", read, settings={"competence": OFTEN})
     for curriculum in (model, vectors):
         practise(curriculum, 20)
-    np.testing.assert_allclose(vectors.competence(), model.competence(), atol=1e-5)
-    assert np.ptp(model.competence()[0]) > 0.01
+    gaps = np.subtract(vectors.competence(), model.competence())
+    learnt = np.ptp(model.competence()[0])
+    assert learnt > 0.01
+    assert np.abs(gaps).max() < learnt / 1e4
 
 
 @pytest.mark.parametrize("moving", [False, True])
@@ -448,7 +451,9 @@ def test_hidden_states_of_a_text_do_not_depend_on_its_batch_or_a_padding_token()
     hidden = HiddenStates(model, tokenizer)
     texts = ["Goal: Grow cow", "Goal: Grasp", "cow"]
     alone = np.concatenate([hidden([text]) for text in texts])
-    np.testing.assert_allclose(hidden(texts), alone, atol=1e-5)
+    together = hidden(texts)
+    with in_float64(model):
+        close(together, alone, hidden(texts))
     assert np.abs(alone[0] - alone[1]).max() > 0.01
 
 

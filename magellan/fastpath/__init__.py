@@ -1,8 +1,8 @@
 """Fast forward passes of Llama and T5; other models use `transformers`.
 
-They give the results of the library's modules (tested to 1e-5), but compute each distinct token of
-a batch once, without padding, and the last layer only where its output is used. With a C++
-compiler small Llamas use compiled code, tested against the pass in PyTorch.
+They give the results of the library's modules, up to the size of the library's own rounding, but
+compute each distinct token of a batch once, without padding, and the last layer only where its
+output is used. With a C++ compiler small Llamas use compiled code, tested in the same way.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import torch
 from magellan.fastpath import layers
 from magellan.fastpath.layers import GELU_TANH, SILU, attend, gated_linear
 from magellan.fastpath.trie import Rows
-from tests.agent.tiny import close
+from tests.agent.tiny import close, random_weights
 
 STATES, HEADS, WIDTH = 3, 2, 4
 
@@ -27,8 +27,12 @@ def test_one_place_has_no_gradient_to_its_query_and_key():
 def test_gates_inside_products_are_gates(monkeypatch, activation, onednn):
     if not onednn:
         monkeypatch.setattr(layers, "HAS_ONEDNN", False)
-    x, gate, up = torch.randn(50, 8), torch.randn(12, 8), torch.randn(12, 8)
-    expected = activation.forward(x @ gate.t()) * (x @ up.t())
+    given = random_weights((74, 8)).split([50, 12, 12])
+
+    def plain(x, gate, up):
+        return activation.forward(x @ gate.t()) * (x @ up.t())
+
+    exact = plain(*(values.double() for values in given))
     for gradients in (False, True):
         with torch.set_grad_enabled(gradients):
-            close(gated_linear(activation, x, gate, up), expected)
+            close(gated_linear(activation, *given), plain(*given), exact)

@@ -24,7 +24,7 @@ from magellan.model.files import backbone_folder, is_to_be_made
 from magellan.model.scoring import prompt_features, score_candidates
 from magellan.model.settings import BackboneConfig, BackendConfig
 from tests.agent import tiny
-from tests.agent.tiny import PROMPTS, close, features_of, needs_compiler
+from tests.agent.tiny import PROMPTS, close, features_of, in_float64, needs_compiler
 from tests.backends.models import needs_cuda
 
 # Of several lengths and numbers; some begin alike, one is the beginning of another, two are equal.
@@ -147,29 +147,40 @@ def scored(backbone: Backbone, states, score: str = "log_prob_sum"):
 
 @pytest.mark.parametrize("score", ["logit_sum", "log_prob_sum"])
 def test_scores_equal_a_plain_loop(read, score):
-    check_scores(read, score, tolerance=1e-5)
+    check_scores(read, score)
 
 
-def check_scores(read: Read, score: str, tolerance: float) -> None:
+def check_scores(read: Read, score: str) -> None:
     policy, features = scored(read.backbone, packed(read.backbone), score)
-    for row, (prompt, candidates) in enumerate(STATES):
-        alone = [read.plainly(prompt, candidate) for candidate in candidates]
-        number = ("logit_sum", "log_prob_sum").index(score)
-        expected = torch.stack([scores[number] for scores, _ in alone]).log_softmax(0)
-        torch.testing.assert_close(
-            policy[row, : len(candidates)], expected, rtol=tolerance, atol=tolerance
-        )
-        assert (policy[row, len(candidates) :] == float("-inf")).all()
-        hidden = torch.stack([hidden for _, hidden in alone])
-        assert (features[row] - hidden).abs().max() < tolerance * max(1.0, hidden.abs().max())
+    number = ("logit_sum", "log_prob_sum").index(score)
+
+    def plainly() -> tuple[list[torch.Tensor], ...]:
+        alone = [
+            [read.plainly(prompt, candidate) for candidate in candidates]
+            for prompt, candidates in STATES
+        ]
+        totals = [torch.stack([scores[number] for scores, _ in row]) for row in alone]
+        hidden = [torch.stack([state for _, state in row]) for row in alone]
+        return [total.log_softmax(0) for total in totals], hidden
+
+    library = plainly()
+    with in_float64(read.model):
+        exact = plainly()
+    rows = [row[: len(part)] for row, part in zip(policy, library[0], strict=True)]
+    close(rows, library[0], exact[0])
+    close(features, library[1], exact[1])
+    for row, (_, candidates) in zip(policy, STATES, strict=True):
+        assert (row[len(candidates) :] == float("-inf")).all()
 
 
 def test_the_states_tell_candidates_apart(read):
     """The other tests could not fail where all scores are about equal."""
     policy, _ = scored(read.backbone, packed(read.backbone))
     assert policy[0].max() - policy[0].min() > 0.1
-    close(policy[1, 1], policy[1, 3])  # the same text
     assert (policy[1, 1] - policy[1, 2]).abs() > 1e-3
+    with in_float64(read.backbone):
+        exact, _ = scored(read.backbone, packed(read.backbone))
+    close(policy[1, [0, 3, 2, 1]], policy[1, :4], exact[1, :4])  # 1 and 3 are the same text
 
 
 def test_what_stands_in_the_padding_changes_nothing(read):
@@ -183,8 +194,10 @@ def test_what_stands_in_the_padding_changes_nothing(read):
             lambda batch: score_candidates(read.backbone, "policy", batch).log_policy,
             lambda batch: prompt_features(read.backbone, "policy", batch),
         ):
-            plain = reading(read.backbone.batch(tokens, segments))
-            close(reading(read.backbone.batch(filled, more)), plain)
+            batches = [read.backbone.batch(*s) for s in ((filled, more), (tokens, segments))]
+            found = [reading(batch) for batch in batches]
+            with in_float64(read.backbone):
+                close(*found, reading(batches[1]))
 
 
 def test_prompts_read_alone_equal_those_with_candidates(read):
@@ -194,9 +207,15 @@ def test_prompts_read_alone_equal_those_with_candidates(read):
             prompt_features(read.backbone, "policy", read.backbone.batch(*stack(states)))
             for states in (alone, packed(read.backbone))
         )
-    close(features, with_candidates)
-    plain = [read.plainly(prompt, "")[1] for prompt, _ in STATES]
-    close(features.cpu(), torch.stack(plain))  # an encoder-decoder reads its start token alone
+
+    def plainly() -> list[torch.Tensor]:  # an encoder-decoder reads its start token alone
+        return [read.plainly(prompt, "")[1] for prompt, _ in STATES]
+
+    library = plainly()
+    with in_float64(read.model):
+        exact = plainly()
+    close(list(features), library, exact)
+    close(list(with_candidates), library, exact)
 
 
 # --- tokens, without a model ----------------------------------------------------------------------
@@ -267,5 +286,4 @@ def test_more_actions_than_can_be_numbered_are_refused(tokenizer):
 def test_smollm2_scores_as_in_a_plain_loop():
     backbone = Backbone(BackboneConfig(model="smollm2-135m", lora_rank=1, lora_mode="per_token"))
     read = Read(backbone, *without_this_package(backbone_folder("smollm2-135m")))
-    # Sums of log-probabilities of some -40, after 30 layers.
-    check_scores(read, "log_prob_sum", tolerance=1e-4)
+    check_scores(read, "log_prob_sum")

@@ -53,7 +53,7 @@ def test_errors_are_means_over_training_categories_and_runs(watched):
     for name in OBSERVERS:
         both = pd.DataFrame({"competence": wide[name], "success": truth}).reset_index()
         by_run = mean_error(both, ["seed", "category"]).groupby("seed").mean()
-        assert frame.loc[name, "error"] == pytest.approx(by_run.mean(), abs=1e-9)
+        assert frame.loc[name, "error"] == pytest.approx(by_run.mean())
         assert frame.loc[name, "low"] <= by_run.mean() <= frame.loc[name, "high"]
         assert frame.loc[name, "runs"] == 3
     assert frame.loc["evaluated_buckets", "error"] == 0.0

@@ -47,7 +47,7 @@ def test_the_same_seed_gives_the_same_tables(tmp_path, dtype):
 def test_one_update_is_that_of_a_cpu(model, way):
     """`test_layers.py` has the same for the way that a GPU takes, on a CPU."""
     with undecided(model) as (folder, score):
-        check_one_update(*(make(name, folder, score) for name in ("plain", way)))
+        check_one_update(*(make(name, folder, score) for name in ("plain", way, "plain")))
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ from magellan.samplers.rules import ArmStats, Rule
 from magellan.samplers.scripted import ScriptedSettings
 from magellan.samplers.selection import by_rank, nearest, nearest_draw
 from magellan.worlds.little_zoo import WholeSpace
+from tests.runs import printed
 from tests.samplers.few_goals import FewGoals, make, outcomes
 
 
@@ -97,7 +98,7 @@ def test_epsilon_of_the_released_code() -> None:
     epsilon = ExponentialEpsilon()
     assert epsilon(0) == 1.0
     for step, value in [(100, 0.785), (320, 0.494), (1000, 0.235), (100_000, 0.2)]:
-        assert epsilon(step) == pytest.approx(value, abs=5e-4)
+        assert epsilon(step) == printed(value, 3)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 10, 101])
@@ -129,7 +130,7 @@ def test_the_nearest_draw_is_what_simulation_finds() -> None:
     distances = np.abs(rng.beta(won[drawn], lost[drawn]) - 0.4)
     winners = drawn[np.arange(n), distances.argmin(axis=1)]
     frequencies = np.bincount(winners, minlength=8) / n
-    assert chances.sum() == pytest.approx(1.0, abs=1e-6)
+    assert chances.sum() == pytest.approx(1.0)
     assert chances[0] == chances[1]
     error = np.sqrt(chances * (1 - chances) / n)
     assert (np.abs(frequencies - chances) <= 5 * error + 2e-4).all()
@@ -139,7 +140,7 @@ def test_the_nearest_draw_of_certain_arms_is_the_nearest_arm() -> None:
     """Beliefs from a million episodes each draw as their means do."""
     rates = np.array([0.05, 0.3, 0.45, 0.62, 0.9])
     chances = nearest_draw(1e6 * rates, 1e6 * (1 - rates), 0.5, 3)
-    np.testing.assert_allclose(chances, nearest(rates, 0.5, 3), atol=1e-6)
+    assert chances.tolist() == printed(nearest(rates, 0.5, 3).tolist(), 6)
 
 
 class AlwaysZero:

@@ -16,7 +16,7 @@ from magellan.jobs import export
 from magellan.jobs.export import _adapters_and_heads, agent_files, write_agent
 from magellan.jobs.versions import Origin
 from magellan.model.files import check_backbone
-from tests.agent.tiny import CANDIDATES, PROMPTS, write
+from tests.agent.tiny import CANDIDATES, PROMPTS, close, in_float64, write
 from tests.tools.agents import CRITIC, config_of, make, state_of
 
 ORIGIN = Origin("1.2.3+abc", {"torch": "9.9"}, {"model": "zoo-mini", "sha256": "ab" * 32})
@@ -64,17 +64,24 @@ def test_the_code_on_the_card_predicts_what_the_agent_predicts(
     names = {}
     exec(compile(code, "README.md", "exec"), names)
     packed = backend.codec.pack(PROMPTS, CANDIDATES)
-    chances, values = backend.probabilities(packed), backend.values(packed)
     prompts = stack(backend.codec.pack(PROMPTS, [()] * len(PROMPTS)))
-    now, delayed = backend.competence(prompts, (CURRENT, DELAYED))
-    assert np.abs(now - delayed).min() > 1e-3
+
+    def read():
+        estimates = backend.competence(prompts, (CURRENT, DELAYED))
+        return backend.probabilities(packed), backend.values(packed), estimates
+
+    expected = read()
+    with in_float64(backend):
+        exact = read()
+    found = [np.zeros_like(values) for values in exact]
     for row, (prompt, actions) in enumerate(zip(PROMPTS, CANDIDATES, strict=True)):
-        policy, worth = names["judge"](prompt, actions)
-        np.testing.assert_allclose(policy, chances[row, : len(actions)], atol=1e-5)
-        np.testing.assert_allclose(worth, values[row, : len(actions)], atol=1e-5)
-        assert names["competence"](prompt) == pytest.approx(now[row], abs=1e-5)
-        predicted = names["competence"](prompt, "competence_delayed")
-        assert predicted == pytest.approx(delayed[row], abs=1e-5)
+        for values, judged in zip(found, names["judge"](prompt, actions), strict=False):
+            values[row, : len(actions)] = judged
+        estimators = ("competence", "competence_delayed")
+        found[2][:, row] = [names["competence"](prompt, name) for name in estimators]
+    assert np.abs(np.subtract(*exact[2])).min() > 1e-3
+    for values in zip(found, expected, exact, strict=True):
+        close(*values)
 
 
 def test_the_adapter_names_its_model_and_its_settings(tmp_path):

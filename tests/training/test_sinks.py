@@ -52,7 +52,7 @@ def test_curves_change_no_table_and_have_every_evaluation(writer, tmp_path):
     ]
     shown = [point for point in writer.points if point[0].startswith("success/")]
     assert [point[::2] for point in shown] == [point[::2] for point in expected]
-    assert [point[1] for point in shown] == pytest.approx([p[1] for p in expected], abs=1e-6)
+    assert [point[1] for point in shown] == pytest.approx([p[1] for p in expected])
     names = {tag.split("/")[0] for tag, _, _ in writer.points}
     assert names == {"success", "competence", "learning_progress", "practice", "training"}
 

@@ -24,52 +24,56 @@ def compare(values: Mapping[str, Any]) -> None:
     section = values["lamorel_args"]
     servers = read_servers(section)
     backend = connect(section, servers, served(servers.model))
-    expected = local(servers.model)
-    gaps = differences(as_local(backend, expected), expected)
+    expected, exact = (local(servers.model) for _ in range(2))
+    gaps = differences(as_local(backend, expected), expected, exact)
     backend.close()
     folder = Path(values["rl_script_args"]["output_dir"])
     (folder / "gaps.json").write_text(json.dumps(gaps, indent=1))
 
 
-def differences(backend: Any, expected: Any) -> dict[str, Any]:
-    """Largest differences before and after one update of each kind, and seconds of acting."""
+def differences(backend: Any, expected: Any, exact: Any) -> dict[str, Any]:
+    """Errors of what is read and of one update of each kind, in multiples of those of the same
+    model here, against `exact` in float64; losses; what moved; seconds of acting."""
     import numpy as np
 
     from magellan.backends import CURRENT, DELAYED
-    from tests.backends.lamorel.models import largest_difference
-    from tests.backends.models import episodes, prompts, some_states, transitions
+    from tests.agent.tiny import in_float64, times
+    from tests.backends.lamorel.models import largest_difference, updated
+    from tests.backends.models import prompts, some_states
 
     states, packed = some_states(expected), prompts(expected)
-    policy, expected_policy = (model.probabilities(states) for model in (backend, expected))
-    likely = expected_policy > 1e-6
-    which = (CURRENT, DELAYED, 0)
-    predicted = [model.competence(packed, which) for model in (backend, expected)]
-    gaps: dict[str, Any] = {
-        "device": backend.device,
-        "probabilities": largest_difference(policy, expected_policy),
-        "scores": largest_difference(np.log(policy[likely]), np.log(expected_policy[likely])),
-        "values": largest_difference(backend.values(states), expected.values(states)),
-        "competence": largest_difference(*predicted),
-        "current_from_delayed": largest_difference(predicted[1][0], predicted[1][1]),
-    }
     before = backend.state_dict()
-    losses = []
-    for call, data in (
-        ("update_policy", transitions(expected)),
-        ("update_competence", episodes(expected)),
-    ):
-        both = [getattr(model, call)(data) for model in (backend, expected)]
-        losses.append(largest_difference(*both))
+
+    def read(model: Any) -> dict[str, Any]:
+        policy = model.probabilities(states)
+        return {
+            "probabilities": policy,
+            "scores": np.log(np.maximum(policy, 1e-6)),
+            "values": model.values(states),
+            "competence": model.competence(packed, (CURRENT, DELAYED, 0)),
+        }
+
+    def everything(model: Any) -> tuple[dict[str, Any], Any]:
+        values, losses = read(model), []
+        for learner in ("sac", "competence"):
+            loss, values[learner] = updated(model, learner)
+            losses.append(loss)
+        return values, losses
+
+    (found, losses), (library, _) = map(everything, (backend, expected))
+    with in_float64(exact):
+        truth, expected_losses = everything(exact)
     after = backend.state_dict()
     moments = after["sac"]["optimizers"]["critic"]
-    gaps |= {
-        "losses": max(losses),
-        "parameters": largest_difference(after, expected.state_dict()),
+    return {
+        "device": backend.device,
+        "errors": {name: times(found[name], library[name], truth[name]) for name in found},
+        "losses": [losses, expected_losses],
+        "current_from_delayed": largest_difference(*truth["competence"][:2]),
         "policy_moved": largest_difference(after["sac"]["adapters"], before["sac"]["adapters"]),
         "critic_reached_adapter": float(np.abs(moments["1"]["exp_avg"]).max()),
         "seconds": {"lamorel": _seconds(backend, states), "local": _seconds(expected, states)},
     }
-    return gaps
 
 
 def _seconds(backend: Any, states: Any) -> float:

@@ -15,6 +15,7 @@ from magellan.competence.learned import LearnedSettings
 from magellan.model.loading import load_model
 from magellan.model.settings import AgentConfig, BackboneConfig, BackendConfig
 from magellan.worlds import DEFAULT_WORLD, WORLDS
+from tests.backends import models
 from tests.backends.models import make
 
 AGENT = AgentConfig(
@@ -92,6 +93,12 @@ def largest_difference(tree: Any, expected: Any) -> float:
         assert tree is None
         return 0.0
     return float(np.abs(np.asarray(tree) - np.asarray(expected)).max())
+
+
+def updated(backend: Any, learner: str) -> tuple[Any, dict[str, np.ndarray]]:
+    """Losses, and gradients of the first step of an update, before which nothing has moved."""
+    losses, gradients = models.updated(backend, learner)
+    return losses, {name: gradients[name] for name in gradients if not name.startswith("actor")}
 
 
 def holds_no_tensor(value: Any) -> bool:

@@ -449,12 +449,17 @@ def test_hidden_states_of_a_text_do_not_depend_on_its_batch_or_a_padding_token()
     )
     tokenizer.pad_token = None
     hidden = HiddenStates(model, tokenizer)
+    model.train().model.layers[0].eval()  # as its owner keeps it
     texts = ["Goal: Grow cow", "Goal: Grasp", "cow"]
     alone = np.concatenate([hidden([text]) for text in texts])
     together = hidden(texts)
     with in_float64(model):
         close(together, alone, hidden(texts))
     assert np.abs(alone[0] - alone[1]).max() > 0.01
+    with pytest.raises(InputError, match="'' is not allowed: it has no tokens"):
+        hidden(["cow", ""])
+    assert [layer.training for layer in model.model.layers[:2]] == [False, True]
+    assert model.training
 
 
 def test_a_rule_keeps_what_belongs_to_no_goal_when_goals_come() -> None:

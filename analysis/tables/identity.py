@@ -241,20 +241,23 @@ def _both(*uses: tuple[str, Manifest]) -> str:
 
 
 def check_backbones(runs: Iterable[Manifest]) -> None:
-    """Check that each name of a language model stands for one file of weights.
+    """Check that each name of a language model stands for the same files and token ids.
 
     Raises:
-        InputError: two runs had different weights under the same name.
+        InputError: two runs had different weights, or read a text as different tokens, under the
+            same name.
     """
-    first_uses: dict[str, tuple[str, Manifest]] = {}
+    first_uses: dict[tuple[str, str], tuple[str, Manifest]] = {}
     for run in runs:
-        backbone = run.get("backbone")
-        if not backbone:
-            continue
-        digest, first = first_uses.setdefault(backbone["model"], (backbone["sha256"], run))
-        if digest != backbone["sha256"]:
-            uses = _both((digest, first), (backbone["sha256"], run))
-            raise InputError(
-                f"backbone.model: {backbone['model']!r} has SHA-256 {uses}; allowed: the same "
-                "weights in all runs"
-            )
+        backbone = run.get("backbone") or {}
+        of_weights, of_tokens = backbone.get("sha256"), backbone and run.get("tokens")
+        for what, now in (("weights", of_weights), ("token ids", of_tokens)):
+            if not now:  # older runs record less
+                continue
+            digest, first = first_uses.setdefault((backbone["model"], what), (now, run))
+            if digest != now:
+                uses = _both((digest, first), (now, run))
+                raise InputError(
+                    f"backbone.model: {backbone['model']!r} has {what} with SHA-256 {uses}; "
+                    f"allowed: the same {what} in all runs"
+                )

@@ -98,6 +98,7 @@ class RunManifest(_Declared):
     code_version: StrictStr | None = None
     versions: dict[str, StrictStr] = {}
     backbone: Backbone | None = None
+    tokens: StrictStr | None = None
     attempt_log: list[dict[str, Any]] = []
     updates: Amount = None
     steps: Amount = None

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
+from magellan.core.errors import InputError, shown
+
 
 class HiddenStates:
     """An `embed` of a `Curriculum`: last hidden state of each text's last token.
@@ -29,17 +31,27 @@ class HiddenStates:
 
     @torch.no_grad()
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
-        """Return embeddings of texts, float32 (n, width)."""
-        was_training = self._model.training
+        """Return embeddings of texts, float32 (n, width), n > 0.
+
+        Raises:
+            InputError: a text has no tokens.
+        """
+        modes = [(module, module.training) for module in self._model.modules()]
         self._model.eval()
         try:
             starts = range(0, len(texts), self._at_once)
             return np.concatenate([self._embed(texts[i : i + self._at_once]) for i in starts])
         finally:
-            self._model.train(was_training)
+            for module, training in modes:
+                module.training = training
 
     def _embed(self, texts: Sequence[str]) -> np.ndarray:
         rows = [torch.tensor(row) for row in self._tokenizer(list(texts))["input_ids"]]
+        for text, row in zip(texts, rows, strict=True):
+            if not len(row):
+                raise InputError(
+                    f"embed: {shown(text)} is not allowed: it has no tokens; allowed: other texts"
+                )
         tokens = pad_sequence(rows, batch_first=True).to(self._model.device)
         last = torch.tensor([len(row) - 1 for row in rows], device=self._model.device)
         mask = torch.arange(tokens.shape[1], device=last.device) <= last[:, None]

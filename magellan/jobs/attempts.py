@@ -20,7 +20,7 @@ NAME = "attempts.jsonl"
 KILLED = "killed"
 FINAL = {error.exit_status: error for error in (InputError, NotFiniteError)}
 """Errors that a retry would meet again, by exit status."""
-MADE_WITH = ("code_version", "versions", "modules", "uses", "passes", "device", "dtype")
+MADE_WITH = ("code_version", "versions", "tokens", "modules", "uses", "passes", "device", "dtype")
 """What an attempt's numbers depend on and may change between attempts."""
 # What the manifest reports for every attempt.
 LOGGED = (

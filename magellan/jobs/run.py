@@ -32,6 +32,7 @@ from magellan.jobs import export
 from magellan.jobs.attempts import (
     MADE_WITH,
     Attempts,
+    ancestry,
     host_description,
     made_with,
     peak_memory_mb,
@@ -106,9 +107,11 @@ def train(
         if loaded is not None:
             place = f"--resume: {checkpoints.folder / loaded.name}"
             state, started_from = _resumed(loaded, place)
+            origin.check_reads_alike(ancestry(loaded.state), place)
         elif start is not None and first is not None:
             state, started_from = load_start(start, first, origin.backbone["sha256"])
             place = f"--start: {start} {started_from['checkpoint']}"
+            origin.check_reads_alike(started_from["made_with"], place)
         settle(config.threads, config.backend.deterministic)
         trainer = Trainer(config, backend)
         if state is not None:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from magellan import __version__
 from magellan.backends import Backend
 from magellan.backends.machine import core_speed, cpu_model
 from magellan.config import RunConfig, own_code_of
+from magellan.core.errors import InputError
 from magellan.model.files import model_digest
+from magellan.model.loading import load_tokenizer
+from magellan.model.tokenizers import digest
 
 LIBRARIES = ("torch", "transformers", "peft", "numpy", "gymnasium", "safetensors", "tokenizers")
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -31,6 +35,7 @@ class Origin:
         code_version: of this package, see `code_version`.
         versions: of Python and the libraries.
         backbone: `model` as the configuration names it, and the `sha256` of its files.
+        tokens: SHA-256 of the token ids of a fixed text.
         modules, uses: hashes of the user's files, and what the run uses of them.
         passes, device, dtype: what computes the backbone's passes, where and in which number
             format; set once the backbone is loaded.
@@ -41,6 +46,7 @@ class Origin:
     code_version: str
     versions: dict[str, str]
     backbone: dict[str, str]
+    tokens: str = ""
     modules: Mapping[str, str] = field(default_factory=dict)
     uses: Mapping[str, str] = field(default_factory=dict)
     passes: str = ""
@@ -59,8 +65,9 @@ class Origin:
             InputError: a file of the backbone cannot be read.
         """
         backbone = {"model": config.backbone.model, "sha256": model_digest(folder)}
-        own = own_code_of(config)
-        return cls(code_version(), library_versions(), backbone, own["modules"], own["uses"])
+        tokens, own = digest(load_tokenizer(config.backbone.model)), own_code_of(config)
+        code, libraries = code_version(), library_versions()
+        return cls(code, libraries, backbone, tokens, own["modules"], own["uses"])
 
     def on(self, backend: Backend) -> Origin:
         """Return a copy with the backend and the speed of this machine."""
@@ -70,6 +77,33 @@ class Origin:
             cpu=cpu_model(),
             matmul_gflop_per_second=round(core_speed(), 1),
         )
+
+    def check_reads_alike(self, earlier: Sequence[Mapping[str, Any]], place: str) -> None:
+        """Refuse to continue what another `transformers`, or another tokenizer, has read.
+
+        Args:
+            earlier: the attempts behind a state, see `ancestry`; older ones record less.
+            place: of the state, for the error.
+
+        Raises:
+            InputError: the last one had another version of `transformers`, or other token ids.
+        """
+        last = earlier[-1] if earlier else {}
+        version, tokens = self.versions["transformers"], self.tokens
+        other = last.get("versions", {}).get("transformers", version)
+        difference = ""
+        if other != version:
+            difference = f"transformers {other}, here is {version}"
+        elif last.get("tokens", tokens) != tokens:
+            difference = (
+                f"other token ids: those of a fixed text have SHA-256 {last['tokens'][:12]} there "
+                f"and {tokens[:12]} here"
+            )
+        if difference:
+            raise InputError(
+                f"{place} was made with {difference}; allowed: what it was made with, as another "
+                "one may read texts and weights otherwise; or train it from its start elsewhere"
+            )
 
 
 def code_version(package: Path = PACKAGE) -> str:

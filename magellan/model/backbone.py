@@ -207,8 +207,9 @@ class Backbone:
         if layers:
             targets = sorted(layers)
         elif self.config.lora_targets == "attention_qv":
-            targets = _attention_names(model)
-        if self.config.lora_layers and not layers:
+            targets = _attention_names(_part(model, "decoder"))
+        sees = hasattr(model.config, "text_config")  # what reads pictures gets no adapters
+        if (self.config.lora_layers or sees) and not layers:
             targets = self._targets_in_last_layers(model, targets)
         return LoraConfig(
             r=self.config.lora_rank,
@@ -222,11 +223,11 @@ class Backbone:
         self, model: PreTrainedModel, targets: str | list[str]
     ) -> list[str]:
         """Full names of the modules that carry adapters in the last `lora_layers` of each part."""
-        number = self.config.lora_layers
         names = {id(module): name for name, module in model.named_modules()}
         full_names = []
         for part in ("encoder", "decoder") if self.is_encoder_decoder else ("decoder",):
             layers = repeated_layers(_part(model, part))
+            number = self.config.lora_layers or len(layers)
             if number > len(layers):
                 raise InputError(
                     f"backbone.lora_layers: {number} is more than the {len(layers)} layers of "

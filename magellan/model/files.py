@@ -9,6 +9,7 @@ import hashlib
 import math
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from os.path import isdir, isfile  # false also for names that no file can have
 from pathlib import Path
@@ -43,13 +44,14 @@ ALLOWED = (
 )
 HUB_NAME = re.compile(r"(?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*", re.ASCII)
 WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
+TOKENIZER = "tokenizer.json"
+PIECES = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
+"""Names of the files of sentencepiece."""
 PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 # Any one of these groups of files is a tokenizer.
 TOKENIZERS = (
-    ("tokenizer.json",),
-    ("tokenizer.model",),
-    ("spiece.model",),
-    ("sentencepiece.bpe.model",),
+    (TOKENIZER,),
+    *((name,) for name in PIECES),
     ("vocab.json", "merges.txt"),
     ("vocab.txt",),
 )
@@ -146,9 +148,20 @@ def made_folder() -> Path:
     return Path(os.environ.get(MADE_IN) or MADE_IN_DEFAULT)
 
 
+def _cached(model: str) -> Path:
+    return Path(hub_cache()) / f"models--{model.replace('/', '--')}"
+
+
+def _snapshots(model: str) -> list[str]:
+    """Folders of a model's snapshots in the Hugging Face cache, whatever branch they are of."""
+    folder = _cached(model) / "snapshots"
+    found = folder.glob("*/config.json") if isdir(folder) else ()
+    return sorted(str(path.parent) for path in found)
+
+
 def _cached_snapshot(model: str) -> Path | None:
     """Snapshot of a model's branch `main` in the Hugging Face cache."""
-    cache = Path(hub_cache()) / f"models--{model.replace('/', '--')}"
+    cache = _cached(model)
     try:
         commit = (cache / "refs" / "main").read_text(encoding="ascii").strip()
     except (OSError, ValueError):
@@ -172,6 +185,13 @@ def _remedy(name: str, folder: Path) -> str:
         return f" (in {folder}); {first}`snakemake {MADE[name].rule}` makes it"
     if folder.is_relative_to(hub_cache()):
         return f" (in {folder}); `hf download {name}` gets what the hub has"
+    snapshots = _snapshots(name) if HUB_NAME.fullmatch(name) and not isdir(folder) else []
+    if snapshots:
+        more = f" (and {len(snapshots) - 3} more)" if len(snapshots) > 3 else ""
+        return (
+            f": the Hugging Face cache {hub_cache()} holds it without its branch main; name the "
+            f"folder of a snapshot: {' or '.join(snapshots[:3])}{more}"
+        )
     if "/" in name and HUB_NAME.fullmatch(name) and not isdir(folder):
         return (
             f": neither a folder nor in the Hugging Face cache {hub_cache()}; if it is of "
@@ -226,13 +246,21 @@ def _check_files(folder: Path) -> None:
         raise _UnfitError(
             "has adapter_config.json, adapters of another model; merge them into it first"
         )
-    for key in LAYERS:
-        number = config.get(key)
+    sections = [*_sections(config)]
+    for key, number in ((key, section.get(key)) for section in sections for key in LAYERS):
         if number is not None and (type(number) is not int or not 1 <= number <= MOST_LAYERS):
             raise _UnfitError(f"has {key} {shown(number)} in config.json, not 1 to {MOST_LAYERS:,}")
     for name in _weight_files(folder):
         _check_header(folder / name)
-    _check_tokenizer(folder, config.get("vocab_size"))
+    _check_tokenizer(folder, [section.get("vocab_size") for section in sections])
+
+
+def _sections(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """config.json and what stands in it, such as the `text_config` of a model that also sees."""
+    yield config
+    for value in config.values():
+        if isinstance(value, dict):
+            yield from _sections(value)
 
 
 def _json_object(path: Path) -> dict[str, Any]:
@@ -284,18 +312,19 @@ def _check_header(path: Path) -> None:
         raise _UnfitError(f"has weights {path.name} without a tensor")
 
 
-def _check_tokenizer(folder: Path, vocabulary: object) -> None:
+def _check_tokenizer(folder: Path, vocabularies: list[Any]) -> None:
     if not any(all(isfile(folder / name) for name in group) for group in TOKENIZERS):
         raise _UnfitError("has no tokenizer (tokenizer.json)")
     if isfile(folder / "tokenizer_config.json"):
         _json_object(folder / "tokenizer_config.json")
-    if not isfile(folder / "tokenizer.json"):
+    if not isfile(folder / TOKENIZER):
         return
-    tokenizer = _json_object(folder / "tokenizer.json")
+    tokenizer = _json_object(folder / TOKENIZER)
     if not isinstance(tokenizer.get("model"), dict):
         raise _UnfitError("has a tokenizer.json without the key model")
     largest = _largest_id(tokenizer)
-    if isinstance(vocabulary, int) and largest >= vocabulary:
+    vocabulary = max((size for size in vocabularies if isinstance(size, int)), default=None)
+    if vocabulary is not None and largest >= vocabulary:
         raise _UnfitError(
             f"has a vocabulary of {vocabulary} (vocab_size in config.json), but its tokenizer.json "
             f"has token {largest}"
@@ -309,3 +338,13 @@ def _largest_id(tokenizer: dict[str, Any]) -> int:
     added = tokenizer.get("added_tokens") or []
     ids += [token.get("id") for token in added if isinstance(token, dict)]
     return max((number for number in ids if isinstance(number, int)), default=-1)
+
+
+def stored_words(folder: Path) -> dict[str, int]:
+    """Tokens and ids in vocab.json or vocab.txt; empty where a checked folder has neither."""
+    if isfile(folder / "vocab.json"):
+        return read_json_object(folder / "vocab.json")
+    if not isfile(folder / "vocab.txt"):
+        return {}
+    lines = (folder / "vocab.txt").read_text(encoding="utf-8").splitlines()
+    return {line: number for number, line in enumerate(lines)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tokenizers import Tokenizer
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -19,6 +21,7 @@ from transformers import (
     PretrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
 )
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
@@ -31,11 +34,15 @@ from magellan.core.errors import InputError, is_out_of_memory, shown
 from magellan.core.registry import is_built_in
 from magellan.model import tokenizers, transformers4
 from magellan.model.devices import CPU
-from magellan.model.files import check_backbone, number_of_weights
+from magellan.model.files import TOKENIZER, check_backbone, number_of_weights
 from magellan.worlds import DEFAULT_WORLD, WORLDS, World
 
 # A model larger than this factor times its weights plus this margin is not built.
 SIZE_FACTOR, SIZE_MARGIN = 2, 10**6
+# Stored by older versions of `transformers`, which computed them from config.json.
+OLD_BUFFERS = re.compile(
+    r"(^|\.)(rotary_emb\.inv_freq|(attn|attention)\.(masked_)?bias|causal_mask|position_ids|version)$"
+)
 FOUR_BITS = "bitsandbytes"
 FORMAT = "dtype" if transformers4.NEW else "torch_dtype"
 """Name in `transformers` of the number format of the weights."""
@@ -74,8 +81,7 @@ def load_model(
         _silence_transformers(),
         transformers4.readable(folder) as readable,
     ):
-        model, loading, tokenizer = _load(name, readable, device, four_bits)
-    _check_keys(name, loading)
+        model, tokenizer = _load(name, readable, device, four_bits)
     return checked_model(name, model, tokenizer, world)
 
 
@@ -94,13 +100,13 @@ def reported(name: str, problem: str) -> Iterator[None]:
         raise unusable(name, f"{problem} ({reason[:200]})") from error
 
 
-def _load(
-    name: str, folder: Path, device: torch.device, four_bits: torch.dtype | None
-) -> tuple[PreTrainedModel, Mapping[str, Any], PreTrainedTokenizerBase]:
-    """Model, loading report of `transformers`, and tokenizer."""
+def _load(name: str, folder: Path, device: torch.device, four_bits: torch.dtype | None) -> Loaded:
+    """Model and tokenizer; every tensor of the file is the parameter of its name."""
     config = configuration(folder, device)
     family = _family(name, config)
-    _check_size(name, folder, config, family)
+    with torch.device("meta"):  # shapes without memory
+        shape = family.from_config(config)
+    _check_size(name, folder, shape)
     model, loading = family.from_pretrained(
         folder,
         config=config,
@@ -112,7 +118,9 @@ def _load(
         **({} if four_bits is None else _quantization_options(device, four_bits)),
         **_LOCAL,
     )
-    return model, loading, _tokenizer(folder)
+    _check_keys(name, loading)
+    _check_tied(name, shape, model)
+    return model, _tokenizer(name, folder)
 
 
 def configuration(folder: Path, device: torch.device = CPU) -> PretrainedConfig:
@@ -126,8 +134,25 @@ def configuration(folder: Path, device: torch.device = CPU) -> PretrainedConfig:
     return config
 
 
-def _tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    return AutoTokenizer.from_pretrained(folder, **_LOCAL)
+def _tokenizer(name: str, folder: Path) -> PreTrainedTokenizerBase:
+    """The tokenizer of tokenizer.json, else of the class that the folder or its family names.
+
+    A class of `transformers` may replace the normalizer or the pre-tokenizer of the file by its
+    own, and so give other ids.
+    """
+    path = folder / TOKENIZER
+    if not path.is_file():
+        tokenizer = AutoTokenizer.from_pretrained(folder, **_LOCAL)
+        difference = tokenizers.check_class(tokenizer, folder)
+        if difference is not None:
+            kind = type(tokenizer).__name__
+            raise unusable(name, f"has no {TOKENIZER}, and {kind} misreads its files: {difference}")
+        return tokenizer
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(path))
+    # As the file has it: the line above may change it, too, as it does with regular expressions of
+    # Mistral and, in version 4, with `add_prefix_space`.
+    tokenizer._tokenizer = Tokenizer.from_file(str(path))
+    return tokenizer
 
 
 def _family(name: str, config: PretrainedConfig) -> Any:
@@ -145,6 +170,8 @@ def _family(name: str, config: PretrainedConfig) -> Any:
     else:
         family, fits = AutoModelForCausalLM, kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
         fits = fits and not (encoder_only or masked or config.is_encoder_decoder)
+    if not fits and hasattr(config, "text_config"):
+        raise unusable(name, f"reads more than texts ({classes[0]}); save its language model alone")
     if not fits:
         raise unusable(name, f"is neither causal nor encoder-decoder ({classes[0]})")
     return family
@@ -152,8 +179,9 @@ def _family(name: str, config: PretrainedConfig) -> Any:
 
 def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     """Load the tokenizer of a model without the model."""
-    with transformers4.readable(check_backbone(name)) as folder:
-        return _tokenizer(folder)
+    folder = check_backbone(name)
+    with reported(name, "cannot be loaded"), transformers4.readable(folder) as readable:
+        return _tokenizer(name, readable)
 
 
 def checked_model(
@@ -208,10 +236,9 @@ def _silence_transformers() -> Iterator[None]:
         transformers_logging.set_verbosity(verbosity)
 
 
-def _check_size(name: str, folder: Path, config: PretrainedConfig, family: Any) -> None:
+def _check_size(name: str, folder: Path, shape: PreTrainedModel) -> None:
     """Refuse a model far larger than its weights, which would be filled with random numbers."""
-    with torch.device("meta"):  # shapes without memory
-        needed = sum(weight.numel() for weight in family.from_config(config).parameters())
+    needed = sum(weight.numel() for weight in shape.parameters())
     stored = number_of_weights(folder)
     if needed > SIZE_FACTOR * stored + SIZE_MARGIN:
         raise unusable(
@@ -228,7 +255,8 @@ def _check_tokenizer(
         if problem is not None:
             raise unusable(name, problem + _remedy(world))
         ids = tokenizers.longest(tokenizer, world)
-        places = getattr(model.config, "max_position_embeddings", None)
+        text = model.config.get_text_config(decoder=True)
+        places = getattr(text, "max_position_embeddings", None)
         if isinstance(places, int) and places < len(ids):
             longest = f"a prompt with an action has {len(ids)}"
             raise unusable(name, f"reads {places} tokens at most, {longest}")
@@ -255,7 +283,7 @@ def _gives_finite_logits(model: PreTrainedModel, ids: list[int]) -> bool:
 
 
 def _check_keys(name: str, loading: Mapping[str, Any]) -> None:
-    """Refuse missing weights, which `transformers` fills with random numbers."""
+    """Refuse missing weights, which `transformers` fills with random numbers, and unused ones."""
     for key, stored, expected in sorted(loading["mismatched_keys"]):
         raise unusable(
             name,
@@ -263,6 +291,27 @@ def _check_keys(name: str, loading: Mapping[str, Any]) -> None:
         )
     for key in sorted(loading["missing_keys"]):
         raise unusable(name, f"has no weights for {key}")
+    unused = sorted(key for key in loading["unexpected_keys"] if not OLD_BUFFERS.search(key))
+    if unused:
+        more = f" and {len(unused) - 3} more" if len(unused) > 3 else ""
+        raise unusable(
+            name, f"has weights that its config.json has no use for: {', '.join(unused[:3])}{more}"
+        )
+
+
+def _check_tied(name: str, shape: PreTrainedModel, model: PreTrainedModel) -> None:
+    """Refuse stored weights that differ though they are to be one, such as embeddings and head.
+
+    `transformers` 5 keeps both then.
+
+    shape: the model as its config.json describes it, without weights.
+    """
+    first: dict[int, str] = {}
+    weights = dict(model.named_parameters(remove_duplicate=False))
+    for key, described in shape.named_parameters(remove_duplicate=False):
+        one = first.setdefault(id(described), key)
+        if weights[one] is not weights[key]:
+            raise unusable(name, f"has different weights for {one} and {key}, its config.json one")
 
 
 def _check_loaded(name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -287,8 +336,12 @@ def unusable(name: str, problem: str) -> InputError:
     )
 
 
+@torch.no_grad()
 def width_of(name: str, model: PreTrainedModel) -> int:
-    width = getattr(model.config, "hidden_size", None)
-    if not isinstance(width, int):
-        raise unusable(name, "has no hidden_size in config.json")
-    return width
+    """Width of the last hidden states; read from a token, as config.json names it in many ways."""
+    inputs = {"input_ids": torch.zeros((1, 1), dtype=torch.long, device=model.device)}
+    with reported(name, "cannot be read"):
+        if model.config.is_encoder_decoder:
+            encoded = model.get_encoder()(**inputs).last_hidden_state
+            inputs = {**inputs, "encoder_hidden_states": encoded}
+        return int(model.get_decoder()(**inputs).last_hidden_state.shape[-1])

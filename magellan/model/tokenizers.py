@@ -6,13 +6,55 @@ learn nothing.
 
 from __future__ import annotations
 
+import hashlib
+import json
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
 from magellan.core.errors import shown
+from magellan.model.files import PIECES, stored_words
 from magellan.worlds import World
+
+PLAIN = (
+    "Goal: Grow baby lion\nYou see: baby cow, carrot seed\nInventory (0/2): empty\nAction: ",
+    "Grasp",
+)
+SAMPLE = (*PLAIN, '  Two spaces, a\ttab; 12345.67 and "it\'s" naïve: 你好, 😀 <s>')
+"""Fixed texts, whose token ids tell tokenizers apart."""
+
+
+def digest(tokenizer: PreTrainedTokenizerBase) -> str:
+    """SHA-256 of the token ids of `SAMPLE`."""
+    return hashlib.sha256(json.dumps(_encode(tokenizer, SAMPLE)).encode()).hexdigest()
+
+
+def check_class(tokenizer: PreTrainedTokenizerBase, folder: Path) -> str | None:
+    """How a tokenizer that a class made reads otherwise than its files; None if it does not.
+
+    folder: checked, without tokenizer.json.
+    """
+    words, ids = tokenizer.get_vocab(), _encode(tokenizer, PLAIN)
+    for token, number in stored_words(folder).items():
+        if words.get(token) != number:
+            return f"{shown(token)} is token {number} of the file, not {words.get(token)}"
+    pieces = [path for name in PIECES if (path := folder / name).is_file()]
+    if pieces:
+        from sentencepiece import SentencePieceProcessor
+
+        expected = SentencePieceProcessor(model_file=str(pieces[0])).encode(list(PLAIN))
+        return None if ids == expected else f"{shown(PLAIN[0])} has other tokens in sentencepiece"
+    read = tokenizer.decode(ids[0])
+    if _unknown_ids(tokenizer) & set(ids[0]) or _words(read) == _words(PLAIN[0]):
+        return None
+    return f"{shown(PLAIN[0])} becomes {shown(read)}"
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.casefold())
 
 
 def problem(tokenizer: PreTrainedTokenizerBase, world: World) -> str | None:
@@ -54,8 +96,9 @@ def _unknown_ids(tokenizer: PreTrainedTokenizerBase) -> set[int]:
     """Tokens for unknown words."""
     ids = {tokenizer.unk_token_id}
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is not None and getattr(backend.model, "unk_token", None):
-        ids.add(backend.token_to_id(backend.model.unk_token))
+    if backend is not None:
+        model = json.loads(backend.to_str())["model"]
+        ids |= {model.get("unk_id"), backend.token_to_id(model.get("unk_token") or "")}
     return ids - {None}
 
 

@@ -132,8 +132,11 @@ REFUSED = {
     r"competence.csv: estimators are \['learned'\] for .*allowed: \['per_goal'\]": in_small(
         "estimation_episodes", {"per_goal": 0}
     ),
-    "backbone.model: 'zoo-mini' has SHA-256 a{12} for .* and b{12} for .*'magellan', seed 0": (
+    "'zoo-mini' has weights with SHA-256 a{12} for .* and b{12} for .*'magellan', seed 0": (
         in_small("backbone", {"model": "zoo-mini", "sha256": "b" * 64})
+    ),
+    "'zoo-mini' has token ids with SHA-256 c{12} for .* and b{12} for .*'magellan', seed 0": (
+        in_small("tokens", "b" * 64)
     ),
     "analysis.reference: 'random/small' is not .*; allowed: random/whole, magellan/whole, ": (
         in_experiment("analysis.reference", "random/small")
@@ -145,7 +148,8 @@ REFUSED = {
 def with_backbones(folder):
     def change(manifest):
         for run in manifest["runs"]:
-            run["backbone"] = {"model": "zoo-mini", "sha256": "a" * 64}
+            run |= {"backbone": {"model": "zoo-mini", "sha256": "a" * 64}, "tokens": "c" * 64}
+        del manifest["runs"][0]["tokens"]  # as older runs
 
     edit(folder / "manifest.json", change)
     return folder

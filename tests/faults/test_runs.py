@@ -161,7 +161,7 @@ def test_memory_that_runs_out_while_the_model_is_built(case, jobs, undisturbed, 
             told_by_a_library()
         raise {**SHORTAGES, "in the trainer": MemoryError(), "ENOMEM": os_error("ENOMEM")}[case]
 
-    place = (loop, "evaluated_goals") if case == "in the trainer" else (loading, "AutoTokenizer")
+    place = (loop, "evaluated_goals") if case == "in the trainer" else (loading, "AutoConfig")
     for folder in (tmp_path / "new" / "run", tmp_path / "stopped"):
         if folder.name == "stopped":
             jobs.start(folder, (signal.SIGKILL, 4, "update", ""))

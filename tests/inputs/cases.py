@@ -106,7 +106,7 @@ def tensor(name: str, value: np.ndarray | None) -> Change:
 
     def change(folder: Path) -> None:
         weights = load_file(folder / "model.safetensors")
-        del weights[name]
+        weights.pop(name, None)
         if value is not None:
             weights[name] = value
         save_file(weights, folder / "model.safetensors", {"format": "pt"})
@@ -530,6 +530,10 @@ BACKBONE_FILES = {
     "tokenizer_config.json | JSON": content("tokenizer_config.json", b"{"),
     "vocabulary of 50 | token 57": config("vocab_size", 50),
     "vocabulary of 58 | token 900": put(TOKENIZER, "added_tokens.0.id", 900),
+    "vocabulary of 50 (vocab_size | token 57": all_of(
+        config("vocab_size"), config("text_config", {"vocab_size": 50})
+    ),
+    "n_layer 0 in config.json": config("text_config", {"n_layer": 0}),
 }
 
 # Detected when the model is built, before any episode.
@@ -544,12 +548,19 @@ BACKBONE_MODELS = {
     "(58, 64) | embed_tokens | (58, 32)": config("hidden_size", 32),
     "no weights | model.layers.2.": config("num_hidden_layers", 3),
     "shape (7,) | model.norm.weight | (64,)": tensor("model.norm.weight", np.zeros(7, np.float32)),
+    "no use for | model.layers.1.input_layernorm.weight, | 6 more": config("num_hidden_layers", 1),
+    "no use for: v_head.weight;": tensor("v_head.weight", np.zeros(1, np.float32)),
+    "different weights for model.embed_tokens.weight and lm_head.weight | one": tensor(
+        "lm_head.weight", np.zeros((58, 64), np.float32)
+    ),
+    "no weights for lm_head.weight": config("tie_word_embeddings", False),
     "no weights for model.norm.weight": tensor("model.norm.weight", None),
     "NaN | model.norm.weight": tensor("model.norm.weight", np.full(64, np.nan, np.float32)),
     "custom code": all_of(
         config("auto_map", {"AutoConfig": "own.Config"}), config("model_type", "own"), OWN_CODE
     ),
     "cannot be loaded (ValueError | custom code": all_of(
+        renamed(TOKENIZER, "vocab.txt"),
         content(
             "tokenizer_config.json",
             b'{"tokenizer_class": "T", "auto_map": {"AutoTokenizer": ["own.T", null]}}',
@@ -573,6 +584,7 @@ BACKBONE_MODELS = {
 FLAN = "google/flan-t5-base"
 IN_CACHE = "hub/models--google--flan-t5-base"
 DOWNLOAD = "`hf download google/flan-t5-base`"
+SNAPSHOT = {f"{IN_CACHE}/snapshots/abc123/config.json": b'{"model_type": "t5"}'}
 BACKBONE_NAMES = [
     (
         {},
@@ -581,6 +593,16 @@ BACKBONE_NAMES = [
     ),
     ({}, FLAN, f"'google/flan-t5-base' is missing | hub; if | {DOWNLOAD}"),
     ({f"{IN_CACHE}/refs/main": b"abc123"}, FLAN, f"'google/flan-t5-base' is missing | {DOWNLOAD}"),
+    *(
+        (refs | SNAPSHOT, FLAN, "without its branch main | name | snapshots/abc123;")
+        for refs in ({}, {f"{IN_CACHE}/refs/pr/1": b"abc123"}, {f"{IN_CACHE}/refs/main": b""})
+    ),
+    (
+        {f"{IN_CACHE}/refs/main": b"gone", f"{IN_CACHE}/snapshots/bcd/config.json": b"{}"}
+        | SNAPSHOT,
+        FLAN,
+        "without its branch main | snapshots/abc123 or | snapshots/bcd;",
+    ),
     (
         {
             f"{IN_CACHE}/refs/main": b"abc123",

@@ -3,7 +3,10 @@
 Prompt and candidate are tokenised apart and joined, as in the released code.
 """
 
+import contextlib
 import functools
+import json
+import shutil
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,9 +23,11 @@ from transformers import (
 from magellan.core.codec import PADDING, Codec, stack
 from magellan.core.errors import InputError
 from magellan.model.backbone import Backbone
-from magellan.model.files import backbone_folder, is_to_be_made
+from magellan.model.files import BACKBONES, backbone_folder, is_to_be_made
+from magellan.model.loading import load_tokenizer
 from magellan.model.scoring import prompt_features, score_candidates
 from magellan.model.settings import BackboneConfig, BackendConfig
+from magellan.model.tokenizers import PLAIN, SAMPLE
 from tests.agent import tiny
 from tests.agent.tiny import PROMPTS, close, features_of, in_float64, needs_compiler
 from tests.backends.models import needs_cuda
@@ -96,12 +101,10 @@ def made(kind: str) -> PreTrainedTokenizerFast:
     return TOKENIZERS[kind]()
 
 
-# Whatever a folder says, `transformers` reads Qwen2's tokens as Qwen2 has them, which is as GPT-2.
 PAIRS = [
     pytest.param((way, kind), marks=MARKS.get(way, ()), id=f"{way}, {kind}")
     for way in WAYS
     for kind in TOKENIZERS
-    if way != "qwen2" or kind == "GPT-2"
 ]
 
 
@@ -246,6 +249,51 @@ def test_no_special_token_stands_in_a_state(kind, tokenizer):
             assert "".join(tokenizer.decode(ids).split()) == "".join(text.split())
     if kind not in ("GPT-2", "GPT-2 with a space in front"):
         assert special & set(tokenizer(PROMPTS[0]).input_ids)  # it would add some if it were let
+
+
+FAMILIES = ("llama", "qwen2", "gemma", "gpt2", "opt", "t5", "mistral", "bert")
+CLASSES = (None, "LlamaTokenizerFast", "Qwen2Tokenizer", "GPT2Tokenizer", "T5Tokenizer", "Other")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """zoo-mini's files, whose family and tokenizer a test replaces."""
+    return shutil.copytree(BACKBONES / "zoo-mini", tmp_path_factory.mktemp("any") / "model")
+
+
+def declare(folder, family: str, named: str | None, **settings) -> None:
+    (folder / "config.json").write_text(json.dumps({"model_type": family}))
+    settings |= {} if named is None else {"tokenizer_class": named}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+
+
+@pytest.mark.parametrize("named", CLASSES)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_ids_are_those_of_the_file_whatever_class_is_named(family, named, kind, folder):
+    made(kind).save_pretrained(folder)
+    declare(folder, family, named, add_prefix_space=True, additional_special_tokens=["baby"])
+    expected = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    expected.no_padding()
+    expected.no_truncation()
+    got = load_tokenizer(str(folder))(list(SAMPLE), add_special_tokens=False)["input_ids"]
+    assert got == [expected.encode(text, add_special_tokens=False).ids for text in SAMPLE]
+
+
+@pytest.mark.parametrize("named", CLASSES)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_without_that_file_ids_are_those_of_words_and_merges_or_refused(family, named, tmp_path):
+    folder = shutil.copytree(BACKBONES / "zoo-mini", tmp_path / "model")
+    (folder / "tokenizer.json").unlink()
+    made("GPT-2").backend_tokenizer.model.save(str(folder))
+    declare(folder, family, named)
+    expected = made("GPT-2")(list(PLAIN), add_special_tokens=False)["input_ids"]
+    if (family, named) == ("gpt2", "GPT2Tokenizer"):
+        tokenizer = load_tokenizer(str(folder))
+        assert tokenizer(list(PLAIN), add_special_tokens=False)["input_ids"] == expected
+        return
+    with contextlib.suppress(InputError):
+        tokenizer = load_tokenizer(str(folder))
+        assert tokenizer(list(PLAIN), add_special_tokens=False)["input_ids"] == expected
 
 
 def test_a_text_is_tokenised_once(tokenizer):

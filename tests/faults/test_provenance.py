@@ -13,12 +13,13 @@ from magellan import __version__
 from magellan.backends.machine import core_speed, cpu_model
 from magellan.config import beginning
 from magellan.core.errors import InputError
-from magellan.jobs import versions
+from magellan.jobs import attempts, versions
 from magellan.jobs.attempts import ancestry
 from magellan.jobs.checkpoint import decode
 from magellan.jobs.run import train
 from magellan.jobs.versions import code_version
 from magellan.model.files import check_backbone, model_digest
+from magellan.model.loading import load_tokenizer
 from tests.faults.conftest import config
 from tests.runs import stopped, trained
 from tests.snippets import raising
@@ -184,6 +185,33 @@ def test_the_speed_of_a_core_is_measured_quickly_and_changes_no_setting(monkeypa
     monkeypatch.setattr("pathlib.Path.read_text", REFUSED)
     monkeypatch.setattr("platform.processor", lambda: "sparc")
     assert cpu_model() == "sparc"
+
+
+OTHERS = {
+    "transformers 4.9, here is": {"library_versions": lambda: {"transformers": "4.9"}},
+    "other token ids: .* SHA-256 a{12} there": {"digest": lambda _: "a" * 64},
+}
+
+
+@pytest.mark.parametrize("words", OTHERS)
+def test_what_another_library_has_read_is_not_continued(words, tmp_path):
+    with pytest.MonkeyPatch.context() as patch:
+        for name, other in OTHERS[words].items():
+            patch.setattr(versions, name, other)
+        stopped(config(), tmp_path)
+    before = sorted((tmp_path / "checkpoints").iterdir())
+    with pytest.raises(InputError, match=rf"^--resume: .*safetensors was made with {words}"):
+        train(config(), tmp_path, resume=True, progress="none")
+    assert sorted((tmp_path / "checkpoints").iterdir()) == before
+
+
+def test_what_records_no_token_ids_is_continued(tmp_path, monkeypatch):
+    names = [name for name in attempts.MADE_WITH if name != "tokens"]
+    monkeypatch.setattr("magellan.jobs.run.MADE_WITH", names)  # as older versions
+    stopped(config(), tmp_path)
+    monkeypatch.undo()
+    manifest = train(config(), tmp_path, resume=True, progress="none")
+    assert manifest["tokens"] == versions.digest(load_tokenizer("zoo-mini"))
 
 
 def test_manifest_and_checkpoints_name_the_backbone_by_its_content(tmp_path):

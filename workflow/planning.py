@@ -450,7 +450,29 @@ class Plan:
         )
 
 
-# --- on a cluster: jobs of a killed driver ------------------------------------------------------
+# --- on a cluster: outages, jobs of a killed driver ---------------------------------------------
+
+
+def remember_min_job_age(executor: Any) -> None:
+    """Let the Slurm executor poll squeue again after an outage in which scontrol fails, too.
+
+    At each poll it asks scontrol for MinJobAge. It takes no answer for an age of zero and polls
+    sacct instead, which never answers without an accounting database.
+
+    Args:
+        executor: the executor's package; changed in place.
+    """
+    ask, known = executor.get_min_job_age, list[int]()
+
+    def min_job_age() -> int | None:
+        answer = ask()
+        if answer is not None:
+            known[:] = [answer]
+        return known[0] if known else None
+
+    # The second asks once, when the executor starts.
+    for module in (executor, executor.validation):
+        module.get_min_job_age = min_job_age
 
 
 def check_no_orphaned_jobs(wildcards: Iterable[Sequence[str]]) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tests.slurm.cluster import CampaignError, Cluster, Job, call, wait_until
-from tests.slurm.project import Project, Run, end
+from tests.slurm.project import ASKED_BY_A_POLL, OUTAGE_SECONDS, Project, Run, end
 
 # Polls every few seconds instead of twenty; a GPU per run is what is scarce on this node.
 PROFILE = (
@@ -91,6 +91,7 @@ class Campaign:
             self._see_the_limit_grow()
             self._kill_the_driver()
             self._hold_a_run()
+            self._fail_a_poll()
             self._finish()
         finally:
             if self._driver is not None:
@@ -231,6 +232,13 @@ class Campaign:
         waiting = [job.comment for job in self._cluster.jobs() if job.state == "PENDING"]
         begun = {run.comment: run for run in self._project.runs if run.attempts()}
         return next((begun[comment] for comment in waiting if comment in begun), None)
+
+    def _fail_a_poll(self) -> None:
+        """While jobs are left; `_finish` sees that the driver has not forgotten them."""
+        self._project.fail_at_the_next_poll()
+        wait_until(self._project.outage_is_over, "a poll that fails")
+        what = f"{' and '.join(ASKED_BY_A_POLL)} fail for {OUTAGE_SECONDS} s, from a poll on"
+        self._note(Fault(what, "the driver asked again"))
 
     def _finish(self) -> None:
         driver = self._driver

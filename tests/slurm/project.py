@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,21 @@ OVERRIDES = {
 }
 # These tell of minutes and megabytes.
 TELL_OF_TIME = ("statistics/cost.csv",)
+ASKED_BY_A_POLL = ("scontrol", "squeue")
+OUTAGE_SECONDS = 60
+# Stands in for such a command: fails from the first call of a driver after its folder has a file
+# `armed`, which begins the outage, until it is over. Jobs are answered.
+FAILING = f"""\
+#!/bin/sh
+cd "$(dirname "$0")"
+if [ -z "$SLURM_JOB_ID" ] && [ -e armed ]; then
+  [ -e begun ] || touch begun
+  if [ $(($(date +%s) - $(stat -c %Y begun))) -lt {OUTAGE_SECONDS} ]; then
+    echo "slurm_load error: Unable to contact slurm controller (connect failure)" >&2
+    exit 1
+  fi
+fi
+"""
 
 
 @dataclass(frozen=True)
@@ -94,6 +111,11 @@ class Project:
         experiment = load_experiment(values)
         self.results = folder / experiment.results / experiment.experiment
         self.runs = [self._run(planned) for planned in grid(experiment)]
+        self._tools = folder / "tools"
+        self._tools.mkdir()
+        for name in filter(shutil.which, ASKED_BY_A_POLL):
+            (self._tools / name).write_text(f'{FAILING}exec {shutil.which(name)} "$@"\n')
+            (self._tools / name).chmod(0o755)
 
     def _run(self, run: PlannedRun) -> Run:
         names = (run.sampler, run.goal_space, str(run.seed), run.identity)
@@ -111,7 +133,8 @@ class Project:
 
     def start(self, *options: str) -> subprocess.Popen[str]:
         """A driver, as a user starts it; its words go to driver.log in the folder."""
-        environment = {**os.environ, "MAGELLAN_LOCK_PAUSE": "3"}
+        path = f"{self._tools}{os.pathsep}{os.environ['PATH']}"
+        environment = {**os.environ, "PATH": path, "MAGELLAN_LOCK_PAUSE": "3"}
         with self.words.open("a") as words:
             return subprocess.Popen(
                 [sys.executable, "-m", "snakemake", f"--configfile={EXPERIMENT}", *options],
@@ -123,6 +146,15 @@ class Project:
                 start_new_session=True,
                 text=True,
             )
+
+    def fail_at_the_next_poll(self) -> None:
+        """Let what the driver asks at its next poll fail, and for `OUTAGE_SECONDS` after that."""
+        (self._tools / "armed").touch()
+
+    def outage_is_over(self) -> bool:
+        """Whether it began so long ago."""
+        begun = self._tools / "begun"
+        return begun.exists() and time.time() > begun.stat().st_mtime + OUTAGE_SECONDS + 1
 
     @property
     def words(self) -> Path:

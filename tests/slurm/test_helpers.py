@@ -11,7 +11,7 @@ from tests.slurm import cluster
 from tests.slurm.__main__ import end_all_in, parts
 from tests.slurm.campaign import Campaign
 from tests.slurm.job_file import python_with_lamorel
-from tests.slurm.project import Run
+from tests.slurm.project import FAILING, Run
 
 
 def ended_process():
@@ -91,3 +91,20 @@ def test_a_job_behind_lamorel_needs_an_interpreter(monkeypatch, tmp_path):
     assert [type(part) for part in parts(None, None)] == [Campaign]
     (tmp_path / "python").touch(mode=0o755)
     assert python_with_lamorel() == tmp_path / "python"
+
+
+def test_a_command_fails_for_drivers_only_and_for_so_long(tmp_path):
+    """The outage begins when it is asked, so that it lies exactly at a poll."""
+    script = tmp_path / "squeue"
+    script.write_text(f"{FAILING}echo answered\n")
+
+    def ask(**environment):
+        return subprocess.run(["sh", script], env={**os.environ, **environment}).returncode
+
+    assert ask() == 0
+    (tmp_path / "armed").touch()
+    assert ask(SLURM_JOB_ID="3") == 0
+    assert not (tmp_path / "begun").exists()
+    assert [ask(), ask()] == [1, 1]
+    os.utime(tmp_path / "begun", (0, 0))
+    assert ask() == 0

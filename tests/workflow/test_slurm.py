@@ -2,12 +2,14 @@
 
 import os
 import subprocess
+from types import SimpleNamespace
 
 import pytest
+import yaml
 
 from tests.analysis import synthetic
 from tests.workflow.conftest import ROOT
-from workflow.planning import check_no_orphaned_jobs, orphaned_jobs
+from workflow.planning import check_no_orphaned_jobs, orphaned_jobs, remember_min_job_age
 
 (FIRST, *_) = synthetic.plan(synthetic.experiment(preset="reference"))
 RUN = f"results/default/{FIRST.path}/manifest.json"
@@ -28,6 +30,29 @@ def test_the_profile_is_found_and_plans_the_default_grid(shared_project):
     assert shared_project.planned("--profile", "slurm") == shared_project.planned()
     # Statistics and figures are one job.
     assert text.count("Group job analysis") == 1
+
+
+def test_a_failed_poll_is_repeated_for_days():
+    """By default the executor asks five times within a second, then forgets all jobs."""
+    profile = yaml.safe_load((ROOT / "slurm/config.yaml").read_text())
+    seconds = profile["slurm-status-attempts"] / profile["max-status-checks-per-second"]
+    assert 3 <= seconds / 86_400 <= 10
+    assert profile["max-status-checks-per-second"] <= 1  # kind to a controller in trouble
+
+
+def test_an_outage_does_not_make_the_executor_poll_sacct():
+    """Without an answer for MinJobAge it would; after the outage sacct may still not answer."""
+    ask = iter([300, None, 60, None]).__next__
+    executor = SimpleNamespace(get_min_job_age=ask, validation=SimpleNamespace())
+    remember_min_job_age(executor)
+    assert executor.validation.get_min_job_age() == 300  # when the executor starts
+    assert [executor.get_min_job_age() for _ in range(3)] == [300, 60, 60]
+
+
+def test_the_executor_that_is_installed_asks_in_these_two_places():
+    executor = pytest.importorskip("snakemake_executor_plugin_slurm")
+    assert callable(executor.get_min_job_age)
+    assert callable(executor.validation.get_min_job_age)
 
 
 def test_jobs_that_a_driver_left_behind_are_named(project, tools):

@@ -43,6 +43,10 @@ OUTSIDE = f"bash {script('slurm_step.sh')}" if IN_SLURM_JOB else ""
 # With exclusive GPUs, as many as it requests.
 STEP = f"{OUTSIDE} python {script('take_gpu.py')} {{resources.gpu}}"
 
+# Snakemake has imported all installed executors.
+if "snakemake_executor_plugin_slurm" in sys.modules:
+    remember_min_job_age(sys.modules["snakemake_executor_plugin_slurm"])
+
 
 def analysis_group(wildcards):
     """Group of all jobs after the runs: one job on a cluster.

@@ -1,70 +1,163 @@
 """Translate a configuration in the style of the paper's repository to ours.
 
-`lamorel_args` is lamorel's own section, `rl_script_args` has the names below. Other keys are
-refused.
+`lamorel_args` is lamorel's own section. The others have the names of the released files, and some
+of ours. Unknown sections and keys are refused.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from magellan.backends.lamorel.section import LAMOREL, Servers, allow, read_servers
+from magellan.backends.lamorel.section import (
+    LAMOREL,
+    MISSING,
+    WHY,
+    Servers,
+    as_yaml,
+    is_the,
+    read_servers,
+)
 from magellan.config import RunConfig, resolve_run
 from magellan.config.resolve import nested
-from magellan.core.errors import InputError, shown
+from magellan.core.errors import InputError, not_allowed, shown
 
-SCRIPT = "rl_script_args"
-MISSING = "???"
-"""Hydra's placeholder for a value that the command line must give."""
+SCRIPT, MAGELLAN, WINDOWS = "rl_script_args", "magellan_args", "srdiff_args"
+"""Sections: of the run; of the sampler `magellan`; of `online` and `ek_online`."""
 
-NAMES: Mapping[str, str] = {
-    "goal_sampler": "sampler",
-    "seed": "seed",
-    "number_envs": "agent.num_envs",
-    "update_freq": "agent.steps_per_update",
-    "buffer_size": "agent.replay_capacity",
-    "batch_size": "agent.batch_size",
-    "gradient_batch_size": "backend.micro_batch",
-    "lr": "agent.learning_rate",
-    "gamma": "agent.gamma",
-    "n_step": "agent.n_step",
-    "polyak": "agent.polyak",
-    "alpha_lr": "agent.temperature_learning_rate",
-    "actor_warmup": "agent.actor_warmup_updates",
-    "lora_r": "backbone.lora_rank",
-    "lora_alpha": "backbone.lora_alpha",
-    "epsilon_start": "samplers.epsilon_start",
-    "epsilon_end": "samplers.epsilon_end",
-    "epsilon_decay": "samplers.epsilon_decay",
-    "sr_lr": "competence.learning_rate",
-    "sr_batch_size": "competence.batch_size",
-    "sr_buffer_size": "competence.buffer",
-    "recompute_freq": "competence.refresh",
-    "delay": "competence.delay",
-    "lp_threshold": "magellan.lp_threshold",
-    "nb_episodes": "budget.episodes",
-    "test_freq": "budget.evaluate_every",
-    "nb_test_goals": "budget.evaluation_goals",
-    "save_freq": "budget.keep_every",
+
+class Name(NamedTuple):
+    """What a name of the launcher's files sets.
+
+    Attributes:
+        key: ours; a section if `convert` returns a mapping of its keys.
+        convert: from the value in the file to ours; raises ValueError with what is allowed.
+        also: keys that get the same value unless another name sets them.
+    """
+
+    key: str
+    convert: Callable[[Any], Any] = lambda value: value
+    also: tuple[str, ...] = ()
+
+
+def _mix(value: Any) -> str:
+    """Goals per category, or the name of a goal space."""
+    return "-".join(map(str, value if isinstance(value, list | tuple) else [value]))
+
+
+def _world(value: Any) -> str:
+    if value != "LittleZoo":
+        raise ValueError(f"LittleZoo; another world as {SCRIPT}.config.world")
+    return "little_zoo"
+
+
+def _temperature(value: Any) -> dict[str, Any]:
+    """`auto`: trained with the released rule; a number: fixed."""
+    if value == "auto":
+        return {"temperature": "released"}
+    return {"temperature": "fixed", "temperature_initial": value}
+
+
+def _number_of_updates(value: Any) -> int:
+    """The released code numbers updates from 0 and trains the actor after number `value`."""
+    if type(value) is not int or value < 0:
+        raise ValueError("0 or more updates, one less than agent.actor_warmup_updates")
+    return value + 1
+
+
+EXPLORATION = {
+    "epsilon_start": Name("samplers.epsilon_start"),
+    "epsilon_end": Name("samplers.epsilon_end"),
+    "epsilon_decay": Name("samplers.epsilon_decay"),
 }
-"""Name in `rl_script_args` -> our key."""
-
-FIXED: Mapping[str, Any] = {
-    "use_lora": True,
-    "train_llm": True,
-    "sr_adapters": "sr_adapters",
-    "use_value": False,
-    "adaptation_test": False,
+RELEASED: Mapping[str, Mapping[str, Name]] = {
+    SCRIPT: {
+        "goal_sampler": Name("sampler"),
+        "seed": Name("seed"),
+        "env_name": Name("world", _world),
+        "goals_distribution": Name("goal_space", _mix),
+        "num_episodes": Name("budget.episodes"),
+        "test_freq": Name("budget.evaluate_every"),
+        "number_envs": Name("agent.num_envs"),
+        "update_freq": Name("agent.steps_per_update"),
+        "buffer_size": Name("agent.replay_capacity"),
+        "minibatch_size": Name("agent.batch_size"),
+        "gradient_batch_size": Name("backend.micro_batch"),
+        "lr": Name("agent.learning_rate", also=("competence.learning_rate",)),
+        "gamma": Name("agent.gamma"),
+        "n_steps": Name("agent.n_step"),
+        "alpha": Name("agent", _temperature),
+        "a_lr": Name("agent.temperature_learning_rate"),
+        "warmup_updates": Name("agent.actor_warmup_updates", _number_of_updates),
+        "lora_r": Name("backbone.lora_rank"),
+        "lora_alpha": Name("backbone.lora_alpha"),
+    },
+    MAGELLAN: {
+        **EXPLORATION,
+        "buffer_size": Name("competence.buffer"),
+        "batch_size": Name("competence.batch_size"),
+        "recompute_freq": Name("competence.refresh"),
+        "N": Name("competence.delay"),
+    },
+    WINDOWS: {
+        **EXPLORATION,
+        "buffer_size": Name("per_goal.window", also=("expert_buckets.window",)),
+    },
 }
-"""Names in `rl_script_args` with a single supported value."""
+"""Names in the released files, by section."""
+
+OURS: Mapping[str, Name] = {
+    **EXPLORATION,
+    "keep_every": Name("budget.keep_every"),
+    "nb_test_goals": Name("budget.evaluation_goals"),
+    "nb_episodes": Name("budget.episodes"),
+    "batch_size": Name("agent.batch_size"),
+    "n_step": Name("agent.n_step"),
+    "polyak": Name("agent.polyak"),
+    "alpha_lr": Name("agent.temperature_learning_rate"),
+    "actor_warmup": Name("agent.actor_warmup_updates"),
+    "sr_lr": Name("competence.learning_rate"),
+    "sr_batch_size": Name("competence.batch_size"),
+    "sr_buffer_size": Name("competence.buffer"),
+    "recompute_freq": Name("competence.refresh"),
+    "delay": Name("competence.delay"),
+    "lp_threshold": Name("magellan.lp_threshold"),
+}
+"""Further names in `rl_script_args`."""
+
+NAMES = {**RELEASED, SCRIPT: {**RELEASED[SCRIPT], **OURS}}
+
+FIXED: Mapping[str, Mapping[str, Any]] = {
+    SCRIPT: {
+        "use_lora": True,
+        "nb_updates": 1,
+        "gradient_minibatch_size": None,
+        "adaptation_test": False,
+    },
+    MAGELLAN: {"use_value": False},
+    WINDOWS: {},
+}
+"""Names with a single supported value, by section."""
+
+ADAPTERS = {
+    ("sr_adapters", True): "own",
+    ("sr_adapters", False): "frozen",
+    ("default", True): "shared",
+    ("default", False): "policy",
+}
+"""`sr_adapters` and `train_llm` of `magellan_args` -> `competence.adapter`."""
 
 PATH = "--config-path"
 """Hydra's option for the folder of configurations."""
-OWN = ("path", "output_dir", "loading_path", "preset", "goals_distribution", "alpha", "config")
+OWN: Mapping[str, tuple[str, ...]] = {
+    SCRIPT: ("path", "output_dir", "loading_path", "preset", "config", "save_freq"),
+    MAGELLAN: ("sr_adapters", "train_llm"),
+    WINDOWS: (),
+}
+"""Names that are read one by one."""
 
 
 @dataclass(frozen=True)
@@ -106,27 +199,26 @@ def read(values: Mapping[str, Any]) -> Launch:
     Raises:
         InputError: one line with the key, its value and what is allowed.
     """
+    for section in values:
+        if section not in (LAMOREL, *NAMES):
+            raise InputError(f"{section}: unknown section; allowed: {', '.join((LAMOREL, *NAMES))}")
     lamorel = _mapping(values.get(LAMOREL), LAMOREL)
-    given = _mapping(values.get(SCRIPT), SCRIPT)
-    script = {key: value for key, value in given.items() if value not in (None, MISSING)}
-    allowed_keys = {*NAMES, *OWN, *FIXED}
-    for key in script:
-        if key not in allowed_keys:
-            raise InputError(
-                f"{SCRIPT}.{key}: unknown key; allowed: {', '.join(sorted(allowed_keys))}; "
-                f"any other key of a run under {SCRIPT}.config"
-            )
-    for key, allowed in FIXED.items():
-        allow(script, key, allowed, SCRIPT)
+    given = {
+        section: _mapping(values.get(section, {} if section != SCRIPT else None), section)
+        for section in NAMES
+    }
+    for section, names in given.items():
+        _check_names(section, names)
     servers = read_servers(lamorel)
-    if "output_dir" not in script:
+    script = given[SCRIPT]
+    output, loading = script.get("output_dir"), script.get("loading_path")
+    if output is None:
         raise InputError(f"{SCRIPT}.output_dir: key is missing; allowed: a folder for the run")
-    preset = str(script.get("preset", "paper"))
-    config = resolve_run(preset, [*_layers(script), _model_layer(servers)])
-    loading = script.get("loading_path")
+    layers = [*_layers(given), _adapter(given[MAGELLAN]), _own_keys(script), _model_layer(servers)]
+    config = resolve_run(str(script.get("preset", "paper")), layers)
     return Launch(
         config,
-        Path(str(script["output_dir"])),
+        Path(str(output)),
         None if loading is None else Path(str(loading)),
         servers,
         lamorel,
@@ -139,24 +231,78 @@ def _mapping(value: Any, name: str) -> Mapping[str, Any]:
     return value
 
 
+def _check_names(section: str, given: Mapping[str, Any]) -> None:
+    """Refuse unknown names, those without a value, and values other than the only supported one."""
+    allowed = {*NAMES[section], *FIXED[section], *OWN[section]} - {"save_freq"}
+    for name, value in given.items():
+        key = f"{section}.{name}"
+        if name == "save_freq":
+            raise InputError(
+                f"{key}: {shown(value)} is not allowed: the released code counts updates; allowed: "
+                f"{section}.keep_every, the episodes between kept checkpoints (budget.keep_every)"
+            )
+        if name not in allowed:
+            raise InputError(_unknown(section, name, allowed))
+        if value == MISSING:
+            raise InputError(f"{key}: key is missing; allowed: a value, as {key}=...")
+        if name in FIXED[section]:
+            only = FIXED[section][name]
+            if not is_the(value, only):
+                raise not_allowed(key, value, f"{as_yaml(only)} {WHY}")
+        elif value is None and name != "loading_path":
+            raise not_allowed(key, value, "a value, or no such key")
+
+
+def _unknown(section: str, name: Any, allowed: set[str]) -> str:
+    elsewhere = [other for other in NAMES if name in {*NAMES[other], *FIXED[other], *OWN[other]}]
+    hint = f"; it belongs to {' or '.join(elsewhere)}" if elsewhere else ""
+    more = f"; any other key of a run under {SCRIPT}.config" if section == SCRIPT else ""
+    return f"{section}.{name}: unknown key{hint}; allowed: {', '.join(sorted(allowed))}{more}"
+
+
+def _layers(given: Mapping[str, Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Layers of a run's configuration, one per name.
+
+    Raises:
+        InputError: two names give a key two values.
+    """
+    set_by: dict[str, tuple[str, Any]] = {}
+    weak: list[Mapping[str, Any]] = []
+    layers: list[Mapping[str, Any]] = []
+    for section, names in given.items():
+        for name in filter(NAMES[section].__contains__, names):
+            rule, at = NAMES[section][name], f"{section}.{name}"
+            try:
+                ours = rule.convert(names[name])
+            except ValueError as error:
+                raise not_allowed(at, names[name], str(error)) from None
+            other, before = set_by.setdefault(rule.key, (at, ours))
+            if before != ours:
+                raise InputError(
+                    f"{at}: {shown(names[name])} is not allowed beside {other}, which sets "
+                    f"{rule.key} to {shown(before)}; allowed: one of the two"
+                )
+            weak += [nested(key.split("."), ours) for key in rule.also]
+            layers.append(nested(rule.key.split("."), ours))
+    return [*weak, *layers]
+
+
+def _adapter(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Layer with the adapter of the estimator."""
+    if not given.keys() & set(OWN[MAGELLAN]):
+        return {}
+    adapters, train = given.get("sr_adapters", "sr_adapters"), given.get("train_llm", True)
+    if not isinstance(train, bool):
+        raise not_allowed(f"{MAGELLAN}.train_llm", train, "true, false")
+    if not isinstance(adapters, str) or (adapters, train) not in ADAPTERS:
+        raise not_allowed(f"{MAGELLAN}.sr_adapters", adapters, "sr_adapters, default")
+    return {"competence": {"adapter": ADAPTERS[adapters, train]}}
+
+
 def _model_layer(servers: Servers) -> dict[str, Any]:
     """Layer with the model and device of lamorel's section."""
     backend = {"kind": "lamorel", "device": "cuda" if servers.on_gpu else "cpu"}
     return {"backbone": {"model": servers.model}, "backend": backend}
-
-
-def _layers(script: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Layers of a run's configuration; later ones override earlier ones."""
-    layers: list[Mapping[str, Any]] = []
-    for key, value in script.items():
-        if key in NAMES:
-            layers.append(nested(NAMES[key].split("."), value))
-        elif key == "goals_distribution":  # a number of goals per category, or a name
-            mix = value if isinstance(value, list | tuple) else [value]
-            layers.append({"goal_space": "-".join(map(str, mix))})
-        elif key == "alpha":
-            layers.append({"agent": _temperature(value)})
-    return [*layers, _own_keys(script)]
 
 
 def _own_keys(script: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -168,10 +314,3 @@ def _own_keys(script: Mapping[str, Any]) -> Mapping[str, Any]:
                 f"{SCRIPT}.config.{key}: model and kind are not allowed here: {LAMOREL} says them"
             )
     return layer
-
-
-def _temperature(value: Any) -> dict[str, Any]:
-    """`auto`: trained with the released rule; a number: fixed."""
-    if value == "auto":
-        return {"temperature": "released"}
-    return {"temperature": "fixed", "temperature_initial": value}

@@ -22,7 +22,7 @@ TABLES = ("evaluation", "competence", "practice", "training")
 WORDS = (
     "rl_script_args.preset=smoke",
     f"rl_script_args.goals_distribution={list(GOALS)}".replace(" ", ""),
-    f"+rl_script_args.nb_episodes={EPISODES}",
+    f"+rl_script_args.num_episodes={EPISODES}",
     "+rl_script_args.config.budget.checkpoint_seconds=0",
     "+rl_script_args.config.budget.stop_margin_seconds=59",
 )

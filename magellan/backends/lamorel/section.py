@@ -6,42 +6,139 @@ name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, NamedTuple
 
 from magellan.core.errors import InputError, not_allowed, shown
 
 LAMOREL = "lamorel_args"
 SETUP = "distributed_setup_args"
-KINDS = ("causal", "seq2seq")
+MISSING = "???"
+"""Hydra's placeholder for a value that the command line must give."""
 OLDER, NEWER = "0.2", "0.3"
 """Versions of lamorel with a supported layout."""
 FOLDERS = {OLDER: "config/little_zoo", NEWER: "config/little_zoo_v03"}
-_MODEL = (
-    *("model_type", "model_path", "pretrained", "minibatch_size", "pre_encode_inputs"),
-    *("load_in_4bit",),
-)
-_AFTER_SCORING = ("synchronize_gpus_after_scoring", "empty_cuda_cache_after_scoring")
+
+
+class Key(NamedTuple):
+    """A key of the section.
+
+    Attributes:
+        allowed: values, in words.
+        allows: whether a value other than null is allowed.
+        optional: whether lamorel does without the key.
+        null: whether lamorel takes null.
+    """
+
+    allowed: str = "see the files in config"
+    allows: Callable[[Any], bool] = lambda value: True
+    optional: bool = False
+    null: bool = False
+
+    def but_optional(self) -> Key:
+        """The same, of a key that may be absent."""
+        return self._replace(optional=True)
+
+
+def as_yaml(value: Any) -> str:
+    """A plain value as YAML writes it."""
+    words = {None: "null", True: "true", False: "false"}
+    return words[value] if value is None or isinstance(value, bool) else str(value)
+
+
+def is_the(value: Any, only: Any) -> bool:
+    """Whether two plain values are equal; `true` is not 1."""
+    return bool(value == only) and isinstance(value, bool) == isinstance(only, bool)
+
+
+def _only(value: Any) -> Key:
+    return Key(f"{as_yaml(value)} {WHY}", lambda given: is_the(given, value))
+
+
+def _one_of(*values: Any) -> Key:
+    allowed = ", ".join(map(as_yaml, values))
+    return Key(allowed, lambda given: any(is_the(given, value) for value in values))
+
+
+def _number(least: int) -> Key:
+    return Key(f"{least} or more", lambda given: type(given) is int and given >= least)
+
+
+WHY = "(docs/lamorel.md says why)"
+ANY, FLAG, SECONDS = Key(), _one_of(True, False), _number(1).but_optional()
+_LEVELS = ("debug", "info", "warning", "error", "critical")
+_TOP = {
+    "log_level": Key(
+        ", ".join(_LEVELS), lambda given: isinstance(given, str) and given.lower() in _LEVELS
+    ),
+    SETUP: ANY,
+}
+_MODEL = {
+    "model_type": _one_of("causal", "seq2seq"),
+    "model_path": Key(
+        "a name or a folder, as backbone.model takes them", lambda given: isinstance(given, str)
+    ),
+    "pretrained": _only(True),
+    "minibatch_size": _number(1),
+    "pre_encode_inputs": FLAG,
+    "load_in_4bit": _only(False),
+}
+_AFTER_SCORING = {"synchronize_gpus_after_scoring": FLAG, "empty_cuda_cache_after_scoring": FLAG}
+_ANYTHING = ANY.but_optional()
 # A file for one version also has the keys that the other version's launcher requires, so that our
 # program starts and can report the wrong version.
-_SETUP = ("n_rl_processes", "n_llm_processes", "llm_processes", "multinode")
-_TOP = ("log_level", SETUP, "accelerate_args", "llm_args")
-KEYS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+KEYS: Mapping[str, Mapping[str, Mapping[str, Key]]] = {
     OLDER: {
-        "": (*_TOP, "gloo_timeout", "allow_subgraph_use_whith_gradient"),
-        SETUP: _SETUP,
-        "llm_args": (*_MODEL, "seed", "parallelism"),
-        "llm_args.parallelism": ("use_gpu", "model_parallelism_size", *_AFTER_SCORING),
+        "": {
+            **_TOP,
+            "accelerate_args": ANY,
+            "llm_args": ANY,
+            "allow_subgraph_use_whith_gradient": FLAG,
+            "gloo_timeout": SECONDS,
+        },
+        SETUP: {
+            "n_rl_processes": _only(1),
+            "n_llm_processes": _number(1),
+            "llm_processes": _ANYTHING,
+            "multinode": _ANYTHING,
+        },
+        "llm_args": {
+            **_MODEL,
+            "seed": Key("a whole number, or null", lambda given: type(given) is int, null=True),
+            "parallelism": ANY,
+        },
+        "llm_args.parallelism": {
+            "use_gpu": FLAG,
+            "model_parallelism_size": _only(1),
+            **_AFTER_SCORING,
+        },
     },
     NEWER: {
-        "": (*_TOP, "llm_configs"),
-        SETUP: (*_SETUP, "backend", "init_timeout", "timeout", "multinode_args"),
-        f"{SETUP}.llm_processes.NAME": ("n_processes", "devices_per_process", "ddp_kwargs"),
-        "llm_configs.NAME": (
-            *(*_MODEL, *_AFTER_SCORING, "handler", "constructor_kwargs", "pad_token_id"),
-        ),
+        "": {**_TOP, "llm_configs": ANY, "accelerate_args": _ANYTHING, "llm_args": _ANYTHING},
+        SETUP: {
+            "n_rl_processes": _only(1),
+            "n_llm_processes": _ANYTHING,
+            "llm_processes": ANY,
+            "multinode": FLAG,
+            "multinode_args": _ANYTHING,
+            "backend": _one_of("gloo", "nccl").but_optional(),
+            "init_timeout": SECONDS._replace(null=True),
+            "timeout": SECONDS,
+        },
+        f"{SETUP}.llm_processes.NAME": {
+            "n_processes": _number(1),
+            "devices_per_process": ANY,
+            "ddp_kwargs": Key("a mapping, or null", null=True),
+        },
+        "llm_configs.NAME": {
+            **_MODEL,
+            **_AFTER_SCORING,
+            "handler": _only("hf_llm"),
+            "constructor_kwargs": Key("a mapping, or null", null=True),
+            "pad_token_id": Key(optional=True, null=True),
+        },
     },
 }
 """Keys of each part of the section; lamorel's launcher checks those of `accelerate_args`."""
@@ -77,7 +174,6 @@ def read_servers(section: Mapping[str, Any]) -> Servers:
     Raises:
         InputError: one line with the key, its value and what is allowed.
     """
-    allow(section, f"{SETUP}.n_rl_processes", 1)
     models = at(section, f"{SETUP}.llm_processes")
     is_newer = isinstance(models, Mapping) and models
     return _read_newer(section) if is_newer else _read_older(section)
@@ -98,31 +194,42 @@ def check_version(layout: str) -> None:
 
 
 def _check_keys(section: Mapping[str, Any], layout: str, name: str = "") -> None:
-    """Raise InputError for a key that this layout, with a model called `name`, lacks."""
-    for place, allowed in KEYS[layout].items():
+    """Raise InputError for a key that this layout lacks or needs, or for a value it refuses.
+
+    name: of the model, in 0.3.
+    """
+    for place, keys in KEYS[layout].items():
         path = place.replace("NAME", name)
         part = at(section, path, {}) if path else section
         if not isinstance(part, Mapping):
             raise InputError(f"{LAMOREL}.{path}: {shown(part)} is not a mapping of keys to values")
         for key in part:
-            if key not in allowed:
-                where = f"{path}.{key}" if path else key
-                raise InputError(
-                    f"{LAMOREL}.{where}: unknown key; allowed: {', '.join(sorted(allowed))}"
-                )
+            if key not in keys:
+                allowed = ", ".join(sorted(keys))
+                raise InputError(f"{_full(path, key)}: unknown key; allowed: {allowed}")
+        for key, rule in keys.items():
+            value = part.get(key, MISSING)
+            if is_the(value, MISSING):
+                if not rule.optional or key in part:
+                    raise InputError(f"{_full(path, key)}: key is missing; allowed: {rule.allowed}")
+            elif not (rule.null if value is None else rule.allows(value)):
+                raise not_allowed(_full(path, key), value, rule.allowed)
+
+
+def _full(path: str, key: str) -> str:
+    return ".".join(filter(None, (LAMOREL, path, key)))
 
 
 def _read_older(section: Mapping[str, Any]) -> Servers:
     _check_keys(section, OLDER)
-    allow(section, "llm_args.parallelism.model_parallelism_size", 1)
     number = f"{SETUP}.n_llm_processes"
     return Servers(
         OLDER,
         "",
-        _at_least_one(section, number),
+        at(section, number),
         f"{LAMOREL}.{number}",
         *_model(section, "llm_args"),
-        on_gpu=_one_of(section, "llm_args.parallelism.use_gpu", (True, False)),
+        on_gpu=at(section, "llm_args.parallelism.use_gpu"),
     )
 
 
@@ -141,8 +248,7 @@ def _read_newer(section: Mapping[str, Any]) -> Servers:
         )
     _check_keys(section, NEWER, names[0])
     place, model = f"{SETUP}.llm_processes.{names[0]}", f"llm_configs.{names[0]}"
-    allow(section, f"{model}.handler", "hf_llm")
-    number = _at_least_one(section, f"{place}.n_processes")
+    number = at(section, f"{place}.n_processes")
     devices = at(section, f"{place}.devices_per_process")
     on_cpus = devices == ["cpu"] * number
     if not on_cpus and not _has_one_gpu_each(devices, number):
@@ -169,14 +275,8 @@ def _has_one_gpu_each(devices: Any, number: int) -> bool:
 
 def _model(section: Mapping[str, Any], place: str) -> tuple[str, str, str, str]:
     """Name and type of the model, each followed by its key."""
-    allow(section, f"{place}.pretrained", True)
-    allow(section, f"{place}.load_in_4bit", False)
-    name = at(section, f"{place}.model_path")
-    if not isinstance(name, str):
-        allowed = "a name or a folder, as backbone.model takes them"
-        raise not_allowed(f"{LAMOREL}.{place}.model_path", name, allowed)
-    kind = _one_of(section, f"{place}.model_type", KINDS)
-    return name, f"{LAMOREL}.{place}.model_path", kind, f"{LAMOREL}.{place}.model_type"
+    path, kind = f"{place}.model_path", f"{place}.model_type"
+    return at(section, path), f"{LAMOREL}.{path}", at(section, kind), f"{LAMOREL}.{kind}"
 
 
 def with_model(section: Mapping[str, Any], servers: Servers, folder: str) -> dict[str, Any]:
@@ -193,29 +293,3 @@ def at(values: Mapping[str, Any], path: str, otherwise: Any = None) -> Any:
     for key in path.split("."):
         value = value.get(key) if isinstance(value, Mapping) else None
     return otherwise if value is None else value
-
-
-def _as_yaml(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def allow(section: Mapping[str, Any], path: str, allowed: Any, name: str = LAMOREL) -> None:
-    """Raise InputError unless the value at a dotted path of the section is `allowed` or absent."""
-    value = at(section, path, allowed)
-    if value != allowed or isinstance(value, bool) != isinstance(allowed, bool):
-        why = f"{_as_yaml(allowed)} (docs/lamorel.md says why)"
-        raise not_allowed(f"{name}.{path}", value, why)
-
-
-def _one_of(section: Mapping[str, Any], path: str, allowed: tuple[Any, ...]) -> Any:
-    value = at(section, path)
-    if value not in allowed:
-        raise not_allowed(f"{LAMOREL}.{path}", value, ", ".join(map(_as_yaml, allowed)))
-    return value
-
-
-def _at_least_one(section: Mapping[str, Any], path: str) -> int:
-    number = at(section, path)
-    if type(number) is not int or number < 1:
-        raise not_allowed(f"{LAMOREL}.{path}", number, "1 or more")
-    return number

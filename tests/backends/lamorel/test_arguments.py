@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 import shutil
 from importlib.metadata import PackageNotFoundError
 from operator import attrgetter
@@ -15,7 +16,19 @@ from magellan.backends.lamorel import section
 from magellan.backends.lamorel.section import with_model
 from magellan.config import identity, resolve_run
 from magellan.core.errors import OutOfMemoryError, StoppedEarly
-from magellan.launcher.arguments import FIXED, NAMES, OWN, SCRIPT, from_here, read
+from magellan.launcher.arguments import (
+    ADAPTERS,
+    FIXED,
+    MAGELLAN,
+    NAMES,
+    OURS,
+    OWN,
+    RELEASED,
+    SCRIPT,
+    WINDOWS,
+    from_here,
+    read,
+)
 from magellan.launcher.run import run
 from magellan.model.files import check_backbone
 from tests.backends.lamorel.launching import CONFIGS, NEWER, ROOT
@@ -53,17 +66,24 @@ def composed(device: str, sampler: str = "magellan", folder: Path = CONFIGS) -> 
     values = yaml.safe_load((folder / f"{device}.yaml").read_text())
     for name in ("defaults", "hydra"):  # for Hydra itself
         values.pop(name)
-    values[SCRIPT] |= {**own[SCRIPT], "output_dir": "outputs/x", "path": "magellan/main.py"}
-    return values
+    values[SCRIPT] |= {**own.pop(SCRIPT), "output_dir": "outputs/x", "path": "magellan/main.py"}
+    del own["defaults"]
+    return values | own
+
+
+ABSENT = object()
 
 
 def changed(values: dict, path: str, value) -> dict:
+    """With another value at a path, or without the key there."""
     values = copy.deepcopy(values)
     *parts, last = path.split(".")
     inner = values
     for part in parts:
-        inner = inner[part]
+        inner = inner.setdefault(part, {})
     inner[last] = value
+    if value is ABSENT:
+        del inner[last]
     return values
 
 
@@ -88,17 +108,117 @@ def test_the_cpu_files_are_the_default_experiment(sampler, folder):
     assert launch.loading is None
 
 
-def test_every_name_reaches_its_key():
-    """Another value than the default one arrives under the key of the table."""
-    values = composed("gpu")
-    for name, path in NAMES.items():
-        default = attrgetter(path)(read(values).config)
-        if name == "goal_sampler":
-            other = "random"
-        else:
-            other = default / 2 if isinstance(default, float) else default + 1
-        changed_config = read(changed(values, f"{SCRIPT}.{name}", other)).config
-        assert attrgetter(path)(changed_config) == other != default, name
+# What the released files have, in their own names and sections: a table of facts, by sampler.
+RELEASED_SCRIPT = {
+    "seed": 3,
+    "gradient_batch_size": 128,
+    "gradient_minibatch_size": None,
+    "use_lora": True,
+    "lora_r": 16,
+    "lora_alpha": 32,
+    "gamma": 0.99,
+    "lr": 1e-4,
+    "a_lr": 1e-3,
+    "minibatch_size": 256,
+    "update_freq": 64,
+    "nb_updates": 1,
+    "warmup_updates": 10,
+    "buffer_size": 500_000,
+    "n_steps": 3,
+    "alpha": "auto",
+    "number_envs": 32,
+    "num_episodes": 500_000,
+    "loading_path": None,
+    "adaptation_test": False,
+    "test_freq": 5_000,
+    "env_name": "LittleZoo",
+    "goals_distribution": [20_000, 4_000, 800, 160, 32],
+}
+EPSILON = {"epsilon_start": 1.0, "epsilon_end": 0.2, "epsilon_decay": 320}
+RELEASED_ESTIMATOR = {
+    **EPSILON,
+    "N": 100,
+    "use_value": False,
+    "buffer_size": 5_000,
+    "batch_size": 256,
+    "recompute_freq": 32,
+    "sr_adapters": "sr_adapters",
+    "train_llm": True,
+}
+RELEASED_SECTIONS = {
+    "magellan": {MAGELLAN: RELEASED_ESTIMATOR},
+    "online": {WINDOWS: {**EPSILON, "buffer_size": 100}},
+    "ek_online": {WINDOWS: {**EPSILON, "buffer_size": 100}},
+    "random": {},
+}
+
+
+def released(sampler: str) -> dict:
+    """The released file of a sampler, beside lamorel's section of ours."""
+    script = {**RELEASED_SCRIPT, "goal_sampler": sampler, "output_dir": "x", "path": "main.py"}
+    lamorel = composed("gpu")["lamorel_args"]
+    return {"lamorel_args": lamorel, SCRIPT: script, **RELEASED_SECTIONS[sampler]}
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_the_released_files_are_the_paper(sampler):
+    """Its preset with nothing changed, so every released constant has arrived."""
+    config = read(released(sampler)).config
+    assert identity(config) == identity(resolve_run("paper", [{"sampler": sampler, "seed": 3}]))
+    assert config.backend.micro_batch == 128
+
+
+def other_than(default):
+    """Another value that the schema allows, which is no default."""
+    return default / 2 if isinstance(default, float) else default + 1
+
+
+CONVERTED = {
+    "goal_sampler": ("random", "random"),
+    "env_name": ("LittleZoo", "little_zoo"),
+    "goals_distribution": ([40, 8, 4, 2, 2], "40-8-4-2-2"),
+    "warmup_updates": (7, 8),
+}
+EVERY_NAME = [(section, name) for section, names in NAMES.items() for name in names]
+
+
+@pytest.mark.parametrize(("section", "name"), [key for key in EVERY_NAME if key[1] != "alpha"])
+def test_every_name_reaches_its_keys(section, name):
+    """A value other than the default one, without the names that set the same key."""
+    rule, values = NAMES[section][name], composed("gpu")
+    for other, names in NAMES.items():
+        for same in [same for same in names if names[same].key == rule.key]:
+            values = changed(values, f"{other}.{same}", ABSENT)
+    value = CONVERTED.get(name) or (other_than(attrgetter(rule.key)(read(values).config)),) * 2
+    config = read(changed(values, f"{section}.{name}", value[0])).config
+    for key in (rule.key, *rule.also):
+        assert attrgetter(key)(config) == value[1], key
+
+
+@pytest.mark.parametrize(("names", "adapter"), ADAPTERS.items())
+def test_the_adapters_of_the_estimator(names, adapter):
+    """Figure 9 of the paper, A to D."""
+    values = changed(released("magellan"), f"{MAGELLAN}.sr_adapters", names[0])
+    config = read(changed(values, f"{MAGELLAN}.train_llm", names[1])).config
+    assert config.competence.adapter == adapter
+
+
+def test_one_word_has_two_meanings():
+    values = changed(released("magellan"), f"{SCRIPT}.buffer_size", 700)
+    config = read(changed(values, f"{MAGELLAN}.buffer_size", 60)).config
+    assert (config.agent.replay_capacity, config.competence.buffer) == (700, 60)
+    values = changed(values, f"{MAGELLAN}.batch_size", 30)
+    config = read(changed(values, f"{SCRIPT}.minibatch_size", 20)).config
+    assert (config.agent.batch_size, config.competence.batch_size) == (20, 30)
+
+
+def test_the_estimator_may_have_another_learning_rate():
+    values = changed(released("magellan"), f"{SCRIPT}.lr", 3e-4)
+    config = read(values).config
+    assert (config.agent.learning_rate, config.competence.learning_rate) == (3e-4, 3e-4)
+    for path in ("sr_lr", "config.competence.learning_rate"):
+        config = read(changed(values, f"{SCRIPT}.{path}", 5e-4)).config
+        assert (config.agent.learning_rate, config.competence.learning_rate) == (3e-4, 5e-4)
 
 
 def test_what_is_translated():
@@ -129,7 +249,29 @@ REFUSED = {
     "config": (f"{SCRIPT}.config", 3, ": 3 is not a mapping"),
     "config of a section": (f"{SCRIPT}.config", {"backend": 5}, f".backend: 5 {NO_MAPPING}"),
     "model twice": (f"{SCRIPT}.config", {"backbone": {"model": "x"}}, ".back"),
-    "frozen model": (f"{SCRIPT}.train_llm", False, ": False is not allow"),
+    "null, unknown": (f"{SCRIPT}.learning_rate", None, UNKNOWN),
+    "null": (f"{SCRIPT}.gamma", None, ": None is not allowed; allowed: a value, or no such key"),
+    "null, one value": (f"{SCRIPT}.use_lora", None, ": None is not allowed; allowed: true "),
+    "no value": (f"{SCRIPT}.seed", "???", ": key is missing; allowed: a value, as rl_script_args"),
+    "another section's": (f"{SCRIPT}.N", 100, ": unknown key; it belongs to magellan_args; all"),
+    "unknown of MAGELLAN": (f"{MAGELLAN}.delay_depth", 6, UNKNOWN),
+    "null of MAGELLAN": (f"{MAGELLAN}.recompute", None, UNKNOWN),
+    "unknown of windows": (f"{WINDOWS}.batch_size", 6, ": unknown key; it belongs to rl_script_ar"),
+    "unknown section": ("malp_args", {"epsilon_end": 0.5}, ": unknown section; allowed: lamorel_a"),
+    "unknown section, null": ("malp_args", None, ": unknown section; allowed: lamorel_args, "),
+    "null section": (MAGELLAN, None, ": None is not a mapping"),
+    "saves by updates": (
+        *(f"{SCRIPT}.save_freq", 500),
+        ": 500 is not allowed: the released code counts updates; allowed: rl_script_args.keep_eve",
+    ),
+    "updates per round": (f"{SCRIPT}.nb_updates", 2, ": 2 is not allowed; allowed: 1 (docs"),
+    "passes of a batch": (f"{SCRIPT}.gradient_minibatch_size", 8, ": 8 is not allowed; allowed: n"),
+    "warm-up": (f"{SCRIPT}.warmup_updates", "x", ": 'x' is not allowed; allowed: 0 or more upda"),
+    "world": (f"{SCRIPT}.env_name", "BabyAI", ": 'BabyAI' is not allowed; allowed: LittleZoo; "),
+    "value as critic": (f"{MAGELLAN}.use_value", True, ": True is not allowed; allowed: false "),
+    "adapter": (f"{MAGELLAN}.sr_adapters", "own", ": 'own' is not allowed; allowed: sr_adapters"),
+    "adapters": (f"{MAGELLAN}.sr_adapters", [1], ": [1] is not allowed; allowed: sr_adapters, d"),
+    "frozen": (f"{MAGELLAN}.train_llm", 1, ": 1 is not allowed; allowed: true, false"),
     "4 bits": (f"{MODEL}.load_in_4bit", True, ": "),
     "two trainers": (f"{NUMBERS}.n_rl_processes", 2, ": 2 is not allowed; allowed: 1 "),
     "no server": (f"{NUMBERS}.n_llm_processes", 0, ": 0 is not allowed; allowed: 1 or m"),
@@ -141,7 +283,7 @@ REFUSED = {
     "no mapping": (f"{MODEL}.parallelism", 2, f": 2 {NO_MAPPING}"),
 }
 DEVICES_PER = f"{PROCESSES}.agent.devices_per_process"
-TWO = {"n_processes": 2, "devices_per_process": [[0], [0]]}
+TWO = {"n_processes": 2, "devices_per_process": [[0], [0]], "ddp_kwargs": None}
 REFUSED_NEWER = {
     "two trainers": (f"{NUMBERS}.n_rl_processes", 2, ": 2 is not allowed; allowed: 1 "),
     "two models": (
@@ -177,9 +319,52 @@ def test_refused_in_one_line(folder, path, value, words):
     assert message.startswith(f"{path}{words}" if words[0] in ":." else words)
 
 
+def test_two_names_of_a_key_may_not_differ():
+    values = changed(released("magellan"), f"{SCRIPT}.delay", 100)
+    assert read(values).config.competence.delay == 100
+    message = refusal(read, changed(values, f"{MAGELLAN}.N", 5))
+    assert message == (
+        f"{MAGELLAN}.N: 5 is not allowed beside {SCRIPT}.delay, which sets competence.delay to "
+        "100; allowed: one of the two"
+    )
+    values = changed(released("online"), MAGELLAN, {"epsilon_end": 0.5})
+    assert refusal(read, values).startswith(f"{WINDOWS}.epsilon_end: 0.2 is not allowed beside")
+
+
+def keys_that_lamorel_reads(folder: Path):
+    """Paths of all keys, with the value there, of a file of ours."""
+    layout = section.NEWER if folder == NEWER else section.OLDER
+    for place, keys in section.KEYS[layout].items():
+        path = f"lamorel_args.{place}".rstrip(".").replace("NAME", "agent")
+        yield from ((folder, f"{path}.{key}", rule) for key, rule in keys.items())
+
+
+EVERY_KEY = [key for folder in (CONFIGS, NEWER) for key in keys_that_lamorel_reads(folder)]
+
+
+@pytest.mark.parametrize(("folder", "path", "rule"), EVERY_KEY)
+def test_a_key_that_lamorel_would_miss_is_one_line(folder, path, rule):
+    """Before a model is loaded; with lamorel it is a traceback in each process."""
+    values = composed("cpu", folder=folder)
+    if folder == NEWER and path.endswith((section.SETUP, "llm_processes", "llm_configs")):
+        return  # these tell the layouts apart
+    if rule.optional:
+        read(changed(values, path, ABSENT))
+    else:
+        message = refusal(read, changed(values, path, ABSENT))
+        # A section that is missing lacks its first key.
+        assert message.startswith(path)
+        assert ": key is missing; allowed: " in message
+    assert ": key is missing; allowed: " in refusal(read, changed(values, path, "???"))
+    if rule.null:
+        read(changed(values, path, None))
+    elif not rule.optional:
+        assert path in refusal(read, changed(values, path, None))
+
+
 def test_the_newer_layout_names_devices_and_the_folder_of_the_model():
     values = composed("gpu", folder=NEWER)
-    agent = {"n_processes": 2, "devices_per_process": [[0], [3]]}
+    agent = {"n_processes": 2, "devices_per_process": [[0], [3]], "ddp_kwargs": None}
     launch = read(changed(values, f"{PROCESSES}.agent", agent))
     servers = launch.servers
     assert (servers.layout, servers.name) == ("0.3", "agent")
@@ -324,10 +509,14 @@ def test_a_folder_of_configurations_is_where_it_was_called_from(tmp_path, monkey
 
 
 def test_the_page_has_every_name():
-    names = {*NAMES, *OWN, *FIXED}
-    assert not [name for name in names if f"`{name}`" not in DOCS]
-    for name, path in NAMES.items():
-        assert f"- `{name}`: `{path}`\n" in DOCS
+    for section_name in NAMES:
+        for name in (*FIXED[section_name], *OWN[section_name]):
+            assert f"`{name}" in DOCS, name
+        for name, rule in RELEASED[section_name].items():
+            for key in (rule.key, *rule.also):
+                assert re.search(rf"^\| `{name}` \| .*`{key}\b.*\|$", DOCS, re.MULTILINE), name
+    for name, rule in OURS.items():
+        assert re.search(rf"`{name}`.*`{rule.key}`", DOCS), name
 
 
 def test_memory_that_runs_out_is_one_line_of_the_trainer(fail, capsys):

@@ -26,7 +26,7 @@ from tests.runs import tables
 
 pytestmark = needs_lamorel
 NAME = "local_cpu_config_magellan"
-KEPT = "rl_script_args.save_freq=50"
+KEPT = "rl_script_args.keep_every=50"
 
 
 @pytest.fixture(scope="module")

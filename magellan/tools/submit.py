@@ -124,7 +124,7 @@ def _card_header(file: Path, name: str) -> dict[str, Any]:
     return {
         "sampler": name,
         "track": track_of(name),
-        "file": file.name,
+        "file": f"{name}.py",  # as which it is published, whatever its author calls it
         "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
         "description": "\n\n".join(inspect.cleandoc(text) for text in texts if text),
         "constants": spec.settings().model_dump(mode="json"),

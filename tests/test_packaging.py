@@ -92,6 +92,25 @@ def test_a_wheel_brings_one_package_and_needs_little() -> None:
     assert PROJECT["optional-dependencies"]["all"] == ["magellan-bench[model,workflow]"]
 
 
+def test_lower_bounds_are_the_same_everywhere() -> None:
+    """An older version was tried and fails, or none was."""
+    listed = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["workflow"]]
+    bounds = dict(line.split(">=") for line in listed if ">=" in line)
+    assert names(PROJECT["dependencies"]) == names(
+        [line for line in PROJECT["dependencies"] if ">=" in line]
+    )
+    assert bounds["snakemake"] == "9.13.5"
+    workflow = (ROOT / "workflow" / "Snakefile").read_text()
+    assert f'min_version("{bounds["snakemake"]}")' in workflow
+    pinned = requirements()
+    for name, oldest in bounds.items():
+        assert as_numbers(oldest) <= as_numbers(pinned[canonical(name)]), name
+
+
+def as_numbers(version: str) -> list[int]:
+    return [int(part) for part in version.split(".")]
+
+
 def lamorels() -> set[str]:
     """Modules that only files about lamorel import, for which it has an environment of its own."""
     with_pip = yaml.safe_load((ROOT / "envs/lamorel.yml").read_text())["dependencies"][-1]["pip"]

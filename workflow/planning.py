@@ -40,10 +40,11 @@ from magellan.config.grid import (
     models_of,
     shared_beginnings,
 )
+from magellan.config.modules import forget_modules
 from magellan.config.resolve import check_named
 from magellan.config.schema import ExperimentConfig
 from magellan.core.errors import InputError, printable, shown
-from magellan.core.parsing import read_json_object
+from magellan.core.parsing import is_old_number, parse_yaml, read_json_object
 from magellan.core.registry import is_built_in
 from magellan.model.files import MADE_IN, WEIGHTS, is_of_the_hub, made_folder, number_of_parameters
 from magellan.worlds import DEFAULT_WORLD
@@ -94,14 +95,20 @@ def resolve_modules(values: MutableMapping[str, Any], files: Paths) -> None:
             values["modules"] = content["modules"]
 
 
-def checked_experiment(values: Mapping[str, Any], files: Paths) -> ExperimentConfig:
+def checked_experiment(
+    values: Mapping[str, Any], files: Paths, overrides: Mapping[str, Any]
+) -> ExperimentConfig:
     """The typed experiment; stops at the first wrong key.
 
     Args:
         values: configuration as merged by Snakemake.
         files: files given with `--configfile`; empty: the default one.
+        overrides: values of `--config`, which are among `values`.
     """
+    forget_modules()
     try:
+        check_overrides(overrides)
+        check_single(files)
         experiment = load_experiment(values)
         if files:
             check_named(values, f"config file: {' '.join(map(str, files))}")
@@ -115,6 +122,37 @@ def checked_experiment(values: Mapping[str, Any], files: Paths) -> ExperimentCon
         )
     check_writable(folder)
     return experiment
+
+
+def check_single(files: Paths) -> None:
+    """Refuse two experiments: Snakemake merges files, so keys of one would leak into the other."""
+    named = [str(path) for path in files if "experiment" in read_yaml(path)]
+    if len(named) > 1:
+        raise InputError(
+            f"--configfile: {' '.join(named)} are not allowed together: each names an experiment; "
+            "allowed: one of them, and files of keys that change it"
+        )
+
+
+def check_overrides(values: Any, key: str = "") -> None:
+    """Refuse numbers in `--config` that a file may not have: Snakemake leaves them as text."""
+    if isinstance(values, Mapping):
+        for name, value in values.items():
+            check_overrides(value, f"{key}.{name}" if key else str(name))
+    elif isinstance(values, list):
+        for index, value in enumerate(values):
+            check_overrides(value, f"{key}.{index}")
+    elif isinstance(values, str) and is_old_number(values):
+        parse_yaml(values, f"--config: {key}")
+
+
+def check_path(path: str | Path) -> None:
+    """Stop if Snakemake would take a part of this path for a wildcard."""
+    if re.search("[{}]", str(path)):
+        stop(
+            f"{path}: braces in the path of this folder are not allowed: Snakemake takes them for "
+            "wildcards"
+        )
 
 
 def check_experiment_models(experiment: ExperimentConfig, may_come: bool) -> None:
@@ -328,6 +366,24 @@ class Plan:
         modules = self.experiment.modules
         files = [path for path in modules if str(Path(path).resolve()) == spec.source]
         return [*code, *sorted(files or modules)]
+
+    def remove_old_outputs(self, is_recorded: Callable[[str], Any]) -> str:
+        """Remove figures and statistics of an earlier, wider experiment; returns what is removed.
+
+        is_recorded: whether Snakemake has made a file; others stay.
+        """
+        wanted = {*self.figures(), *statistics_in(self.folder, STATISTICS)}
+        removed: list[str] = []
+        for part in ("figures", "statistics"):
+            folder = Path(self.folder) / part
+            for path in sorted(folder.rglob("*"), reverse=True):  # files before their folder
+                if path.is_dir() and not any(path.iterdir()):
+                    path.rmdir()
+                elif (name := path.as_posix()) not in wanted and is_recorded(name):
+                    path.unlink(missing_ok=True)
+                    removed.append(name)
+        listed = ", ".join(reversed(removed))
+        return f"removed, as the experiment has no such output any more: {listed}" if listed else ""
 
     # --- training ---------------------------------------------------------------------------------
 

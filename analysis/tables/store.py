@@ -198,6 +198,8 @@ def load_whole(folder: Path) -> Results:
     """As `load`, with the rows of all phases."""
     if not folder.is_dir():
         raise InputError(f"tables: there is no folder {folder}")
+    if not (folder / MANIFEST).exists() and (folder / "tables" / MANIFEST).is_file():
+        raise InputError(f"tables: {folder} has no combined tables; allowed: {folder / 'tables'}")
     manifest = read_combined_manifest(folder)
     categories = categories_of(manifest["runs"][0])
     tables = {name: read_table(folder, name, categories, combined=True) for name in TABLES}

@@ -28,7 +28,7 @@ class _File:
     """A loaded file: SHA-256 of its bytes, and the entries that it registered."""
 
     sha256: str
-    added: frozenset[Name]
+    added: Mapping[Name, Any]
 
 
 _LOADED: dict[Path, _File] = {}
@@ -47,6 +47,15 @@ def load_modules(paths: Any) -> None:
         raise not_allowed("modules", paths, "a list of paths")
     for path in paths:
         _load(path)
+
+
+def forget_modules() -> None:
+    """Unregister what user files have registered, until one is loaded again.
+
+    Two experiments in one process, as modules of one workflow, have each their own.
+    """
+    for file in _LOADED.values():
+        _unregister(set(file.added))
 
 
 def resolve_paths(paths: Any, file: Path) -> Any:
@@ -84,6 +93,10 @@ def _load(name: Any) -> _File:
     content = path.read_bytes()
     digest = hashlib.sha256(content).hexdigest()
     if path in _LOADED and _LOADED[path].sha256 == digest:
+        for registry in REGISTRIES:
+            for (kind, entry_name), entry in _LOADED[path].added.items():
+                if kind == registry.kind and entry_name not in registry:
+                    registry.add(entry)  # after `forget_modules`
         return _LOADED[path]
     _LOADED.pop(path, None)  # if the new version fails, none is loaded
     old = _registered_entries()
@@ -97,7 +110,7 @@ def _load(name: Any) -> _File:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise InputError(f"modules: {shown(name)} cannot be loaded ({reason[:200]})") from error
     entries = _registered_entries().items()
-    added = frozenset(name for name, entry in entries if entry is not old.get(name))
+    added = {name: entry for name, entry in entries if entry is not old.get(name)}
     _LOADED[path] = _File(digest, added)
     return _LOADED[path]
 
@@ -157,7 +170,7 @@ def own_code(paths: tuple[str, ...], used: Collection[Name]) -> dict[str, dict[s
     for path, file in files.items():
         if not file.added:
             uses[f"file {path}"] = path
-        uses |= {" ".join(name): path for name in sorted(file.added.intersection(used))}
+        uses |= {" ".join(name): path for name in sorted(file.added.keys() & set(used))}
     return {"modules": {path: file.sha256 for path, file in files.items()}, "uses": uses}
 
 

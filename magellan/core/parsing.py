@@ -20,6 +20,11 @@ MOST_MERGED = 1000
 _OLD_NUMBER = re.compile(r"[-+]?(0[0-9_]+|[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?)")
 
 
+def is_old_number(text: str) -> bool:
+    """Whether a text is a number of YAML 1.1 that YAML 1.2 reads otherwise, such as 010."""
+    return _OLD_NUMBER.fullmatch(text) is not None
+
+
 def _yaml_error(node: yaml.Node, reason: str) -> yaml.MarkedYAMLError:
     return yaml.constructor.ConstructorError(None, None, reason, node.start_mark)
 
@@ -47,7 +52,7 @@ class _Loader(yaml.SafeLoader):
     def construct_number(self, node: yaml.ScalarNode) -> float:
         read = self.construct_yaml_float if node.tag.endswith("float") else self.construct_yaml_int
         value: float = read(node)
-        if _OLD_NUMBER.fullmatch(node.value):
+        if is_old_number(node.value):
             raise _yaml_error(
                 node,
                 f"{shown(node.value)} is {shown(value)} in YAML 1.1 and something else in YAML "

@@ -88,7 +88,11 @@ def _one_line(error: ValidationError, model: type[BaseModel]) -> str:
         return f"{key}: unknown key; allowed here: {', '.join(allowed)}{hint}"
     if problem["type"] == "missing":
         return f"{key}: key is missing"
+    if problem["loc"][-1:] == ("[key]",):  # pydantic shows the key True as 1
+        key = ".".join(map(str, (*problem["loc"][:-2], "name")))
     message = str(problem["msg"]).removeprefix("Value error, ")
+    if problem["type"] == "string_type" and not isinstance(problem["input"], list | tuple | dict):
+        message += "; YAML reads on, no, 1e3 and such as other values: quote the word"
     inner = problem.get("ctx", {}).get("error")
     if isinstance(inner, InputError):
         return str(inner)

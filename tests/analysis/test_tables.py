@@ -135,6 +135,14 @@ def test_unpacked_runs_combine_to_the_same_bytes(varied, tmp_path):
     assert contents(tmp_path / "again") == contents(tmp_path / "tables")
 
 
+def test_the_folder_of_an_experiment_is_told_where_its_tables_are(varied, tmp_path):
+    store.write(varied, tmp_path / "mine" / "tables")
+    with pytest.raises(InputError) as error:
+        store.unpack(tmp_path / "mine", tmp_path / "results")
+    expected = f"tables: {tmp_path}/mine has no combined tables; allowed: {tmp_path}/mine/tables"
+    assert str(error.value) == expected
+
+
 def test_a_run_that_is_there_is_left_alone(runs, folder, tmp_path):
     first = synthetic.plan(synthetic.experiment())[0]
     run = tmp_path / "results" / first.path

@@ -19,7 +19,7 @@ from magellan.config import load_experiment
 from magellan.config.grid import models_of
 from tests.analysis import synthetic
 from tests.analysis.synthetic import PLAIN_FIGURES
-from tests.workflow.conftest import ROOT
+from tests.workflow.conftest import ROOT, Project
 from workflow.planning import Plan, checked_experiment, files_of_smollm2
 
 DEFAULT = {"experiment": "default", "preset": "reference", "samplers": ["random"]}
@@ -161,13 +161,77 @@ def test_the_plan_warns_of_runs_of_another_version_of_a_module(tmp_path, monkeyp
 def test_bad_configuration_is_one_clear_line(key, value, words, monkeypatch):
     monkeypatch.chdir(ROOT)
     with pytest.raises(SystemExit, match=f"^error: {key}: .*{words}[^\n]*$"):
-        checked_experiment({**DEFAULT, key: value}, [])
+        checked_experiment({**DEFAULT, key: value}, [], {})
 
 
 def test_no_path_leads_into_the_committed_tables(monkeypatch):
     monkeypatch.chdir(ROOT)
     with pytest.raises(SystemExit, match="reserved"):
-        checked_experiment({**DEFAULT, "experiment": "reference", "results": f"{ROOT}/results"}, [])
+        values = {**DEFAULT, "experiment": "reference", "results": f"{ROOT}/results"}
+        checked_experiment(values, [], {})
+
+
+def test_two_experiments_are_not_merged(project):
+    """Keys of the first file would leak into the second, whose runs get another identity."""
+    (project / "a.yaml").write_text("experiment: a\noverrides: {agent: {gamma: 0.5}}\n")
+    (project / "b.yaml").write_text("experiment: b\nsamplers: [random]\n")
+    line = project.refused("-n", "--configfile", "a.yaml", "b.yaml")
+    assert re.match(
+        r"error: --configfile: \S*a.yaml \S*b.yaml are not allowed together: each", line
+    )
+    (project / "a.yaml").write_text("seeds: [3]\npreset: laptop\n")
+    assert project.planned("--configfile", "b.yaml", "a.yaml")["train"] == 1
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key"),
+    [
+        ({"seeds": ["1", "010"]}, "seeds.1"),
+        ({"overrides": {"agent": {"num_envs": "0_7"}}}, "overrides.agent.num_envs"),
+        ({"goal_spaces": ["1:30"]}, "goal_spaces.0"),
+    ],
+)
+def test_numbers_that_a_file_may_not_have_are_refused_on_the_command_line(overrides, key):
+    """Snakemake hands them on as text, which is 10 for 010."""
+    with pytest.raises(SystemExit, match=f"^error: --config: {key} is not valid YAML at line 1"):
+        checked_experiment({**DEFAULT, **overrides}, [], overrides)
+
+
+def test_old_numbers_of_a_call_are_one_line(shared_project):
+    line = shared_project.refused("-n", "--config", "seeds=[010]")
+    assert "'010' is 8 in YAML 1.1 and something else in YAML 1.2" in line
+
+
+def test_braces_in_the_path_of_the_clone_are_one_line(tmp_path):
+    folder = tmp_path / "b {1}"
+    folder.mkdir()
+    line = Project(folder).refused("-n")
+    assert line == (
+        f"error: {folder}: braces in the path of this folder are not allowed: Snakemake takes them "
+        "for wildcards"
+    )
+
+
+def test_a_narrower_experiment_has_no_old_outputs(tmp_path, monkeypatch):
+    """Only what Snakemake has made goes; a note of the user stays, whatever folder it is in."""
+    monkeypatch.chdir(tmp_path)
+    wide = plan(goal_spaces=["500", "2500"])
+    names = {*wide.figures(), "results/default/statistics/mine.csv"}
+    notes = {"results/default/figures/2.5k/notes.txt", "results/default/figures/notes.txt"}
+    for name in names | notes:
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).touch()
+    assert wide.remove_old_outputs(names.__contains__).endswith("statistics/mine.csv")
+    assert wide.remove_old_outputs(names.__contains__) == ""
+    narrow = plan(goal_spaces=["500"])
+    said = narrow.remove_old_outputs(names.__contains__)
+    gone = {name for name in wide.figures() if name not in narrow.figures()}
+    assert gone
+    assert all(name in said and not Path(name).exists() for name in gone)
+    assert all(Path(name).exists() for name in {*narrow.figures(), *notes})
+    Path("results/default/figures/2.5k/notes.txt").unlink()
+    narrow.remove_old_outputs(names.__contains__)
+    assert not Path("results/default/figures/2.5k").exists()
 
 
 @pytest.mark.parametrize("profile", ["default", "slurm"])

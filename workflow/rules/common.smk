@@ -18,6 +18,9 @@ if WHOLE:
 
 from workflow.planning import *
 
+check_path(CHECKOUT)
+check_path(os.getcwd())
+
 # A plan of thousands of runs has millions of long-lived objects: collecting garbage every 700
 # allocations takes a tenth of the time.
 gc.set_threshold(100_000)

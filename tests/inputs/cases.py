@@ -162,6 +162,8 @@ overrides: {backbone: {model: nowhere}}
     -> backbone.model: 'nowhere' is missing | zoo-mini | a folder with config.json
 variants: {a: 3} -> variants.a: 3 | a mapping
 variants: {a/b: {}} -> variants: name 'a/b' | letters, digits
+variants: {on: {}} -> variants.name: True is not allowed | on, no, 1e3 | quote the word
+samplers: [random, no] -> samplers.1: False is not allowed | quote the word
 variants: {a: {seed: 1}} -> variants.a.seed: 1 | observers, phases, goals
 variants: {a: {}, b: {agent: {gamma: 0.99}}} -> variants.b: is the same as variants.a
 goal_spaces: [25k, '25000'] -> '25k' is listed twice

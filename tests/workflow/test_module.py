@@ -1,8 +1,9 @@
 """The workflow as a module of another one, in a folder with a configuration and nothing else."""
 
 import pytest
+import yaml
 
-from tests.workflow.conftest import Project, copy_checkout
+from tests.workflow.conftest import Project, copy_checkout, edited
 
 SMALLEST = """
 experiment: mine
@@ -57,6 +58,54 @@ def test_a_grid_runs_there_and_leaves_the_checkout_alone(elsewhere):
     assert not (elsewhere.checkout / "results").exists()
     # Also with all of Snakemake's triggers, among them the words of commands.
     assert elsewhere.planned("--until", "statistics", "coverage") == {}
+
+
+STATISTIC = """
+from analysis.statistics.registry import register_statistic
+from magellan.samplers import SAMPLERS, register_sampler
+
+
+@register_sampler("first_one")
+def build(parts, settings):
+    return SAMPLERS["random"].build(parts, settings)
+
+
+@register_statistic("first_only")
+def first_only(results):
+    return results.tables["evaluation"].head()
+"""
+TWO = """
+module first:
+    snakefile: "CHECKOUT/workflow/Snakefile"
+    config: {**MINE, "experiment": "first", "modules": ["mine.py"], "samplers": ["first_one"]}
+
+use rule * from first as first_*
+
+module second:
+    snakefile: "CHECKOUT/workflow/Snakefile"
+    config: {**MINE, "experiment": "second"}
+
+use rule * from second as second_*
+"""
+
+
+def test_two_experiments_of_one_workflow_have_their_own_modules(elsewhere):
+    """A statistic of the first was planned for the second, whose job then failed."""
+    text = f"MINE = {yaml.safe_load(SMALLEST)}\n" + TWO.replace("CHECKOUT", str(elsewhere.checkout))
+    (elsewhere.folder / "mine.py").write_text(STATISTIC)
+    with edited(elsewhere.folder / "workflow/Snakefile", text):
+        planned = elsewhere.planned("first_all", "second_all")
+        assert planned["first_statistic_first_only"] == 1
+        assert (
+            planned["first_train"] == planned["second_train"] == planned["second_statistics"] == 1
+        )
+        assert "second_statistic_first_only" not in planned
+    other = text.replace(
+        '"experiment": "second"', '"experiment": "second", "samplers": ["first_one"]'
+    )
+    with edited(elsewhere.folder / "workflow/Snakefile", other):
+        line = elsewhere.refused("-n", "second_all")
+        assert line.startswith("error: samplers.0: 'first_one' is unknown; allowed: random, ")
 
 
 def test_bad_input_of_a_module_is_one_clear_line(elsewhere):

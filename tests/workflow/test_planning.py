@@ -166,8 +166,8 @@ def test_bad_configuration_is_one_clear_line(key, value, words, monkeypatch):
 
 def test_no_path_leads_into_the_committed_tables(monkeypatch):
     monkeypatch.chdir(ROOT)
+    values = {**DEFAULT, "experiment": "reference", "results": f"{ROOT}/results"}
     with pytest.raises(SystemExit, match="reserved"):
-        values = {**DEFAULT, "experiment": "reference", "results": f"{ROOT}/results"}
         checked_experiment(values, [], {})
 
 

@@ -102,6 +102,8 @@ def test_lower_bounds_are_the_same_everywhere() -> None:
     assert bounds["snakemake"] == "9.13.5"
     workflow = (ROOT / "workflow" / "Snakefile").read_text()
     assert f'min_version("{bounds["snakemake"]}")' in workflow
+    page = (ROOT / "config" / "README.md").read_text()
+    assert f"Snakemake {bounds['snakemake']} or newer" in page
     pinned = requirements()
     for name, oldest in bounds.items():
         assert as_numbers(oldest) <= as_numbers(pinned[canonical(name)]), name

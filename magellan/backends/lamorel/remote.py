@@ -76,6 +76,7 @@ class LamorelBackend(Backend):
     def __init__(self, caller: Caller, tokenizer: Callable[..., Any], servers: int) -> None:
         self.codec = Codec(tokenizer)
         self._caller: Caller | None = caller
+        self._ready = False  # before that there is no checkpoint to go on from
         # One context per server: lamorel distributes contexts evenly and in order.
         self._contexts = [str(number) for number in range(servers)]
         try:
@@ -83,6 +84,7 @@ class LamorelBackend(Backend):
         except BaseException:  # nothing else would stop the servers
             self.close()
             raise
+        self._ready = True
         self.passes, self.device, self.dtype = server["passes"], server["device"], server["dtype"]
 
     @property
@@ -115,9 +117,10 @@ class LamorelBackend(Backend):
         except RuntimeError as error:
             self._caller = None
             reason = " ".join(str(error).split())[:160]
+            remedy = "; --resume goes on from the last checkpoint" if self._ready else ""
             raise JobError(
-                f"a server of lamorel has ended or does not answer ({reason}); what it said last "
-                "stands above; --resume goes on from the last checkpoint"
+                f"a server of lamorel has ended or does not answer ({reason}); see its last output "
+                f"above{remedy}"
             ) from error
 
     def start_policy(self, settings: AgentConfig, seed: int) -> None:

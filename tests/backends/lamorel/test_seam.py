@@ -172,10 +172,13 @@ def test_a_server_that_has_ended_is_one_line(expected, monkeypatch):
     caller = backend._caller
     gone = RuntimeError("[gloo/transport/tcp/pair.cc:1] Connection closed by peer [::1]:1")
     monkeypatch.setattr(caller, "update", raising(gone))
-    with pytest.raises(JobError, match=r"^a server of lamorel has ended or does not answer .*gloo"):
+    with pytest.raises(JobError, match=r"^a server of lamorel .* answer .*gloo.*; --resume goes on"):
         backend.snapshot()
     backend.close()
     assert caller.closed == 0
+    monkeypatch.setattr(InProcess, "update", raising(gone))
+    with pytest.raises(JobError, match=r"^a server of lamorel .* see its last output above$"):
+        behind()  # nothing to go on from: it ended while it loaded
 
 
 def test_a_missing_gpu_is_reported_by_the_server_and_raised_here(monkeypatch):

@@ -179,7 +179,7 @@ def test_two_experiments_are_not_merged(project):
     assert re.match(
         r"error: --configfile: \S*a.yaml \S*b.yaml are not allowed together: each", line
     )
-    (project / "a.yaml").write_text("seeds: [3]\npreset: laptop\n")
+    (project / "a.yaml").write_text("seeds: [3]\npreset: smoke\n")
     assert project.planned("--configfile", "b.yaml", "a.yaml")["train"] == 1
 
 

@@ -7,9 +7,9 @@ An estimator predicts for *arms*, a partition of the goal space: one arm per goa
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -24,39 +24,73 @@ NEITHER = -1
 """`Outcomes.explored` if unknown."""
 
 
+class Group(NamedTuple):
+    """All answers to one goal in one update of a curriculum; in a run, one episode.
+
+    answers: their number n.
+    success: share of them that succeeded, k / n.
+    reward: their mean reward.
+    spread: largest minus smallest reward.
+    advantage: mean |reward - baseline|, by default the mean of the group; NaN if there is none.
+    """
+
+    answers: int
+    success: float
+    reward: float
+    spread: float
+    advantage: float
+
+    @property
+    def solved(self) -> int:
+        """Number of successes k."""
+        return round(self.answers * self.success)
+
+
 @dataclass(frozen=True)
 class Outcomes:
-    """Finished training episodes, oldest first.
+    """Finished training episodes, oldest first; or groups of answers, one row a goal.
 
     goals: (m,) int64, positions in the goal space.
-    success: (m,) float, return of the episode, 0 or 1.
+    success: (m,) float, return of the episode, 0 or 1; of a group, the share of its successes.
     standing_on: (m,) int8, scene index of the object the episode started on; -1: none, the default.
     explored: (m,) int8, 1: the goal was drawn to explore, 0: to exploit, -1: unknown, the default.
     advantage: (m,) float64, such as |return - value|; None: not supplied by the training loop.
+    answers, reward, spread: (m,), see `Group`; by default 1, the success, and 0.
 
-    Raises InputError if lengths differ, a success is neither 0 nor 1, or an advantage not finite.
+    Raises InputError if lengths differ, a success is no share of its answers, or an advantage not
+    finite.
     """
 
     goals: np.ndarray
     success: np.ndarray
     standing_on: np.ndarray = None  # type: ignore[assignment]  # an array after __post_init__
-    explored: np.ndarray = None  # type: ignore[assignment]  # so is this
+    explored: np.ndarray = None  # type: ignore[assignment]  # so are this and the last three
     advantage: np.ndarray | None = None
+    answers: np.ndarray = None  # type: ignore[assignment]
+    reward: np.ndarray = None  # type: ignore[assignment]
+    spread: np.ndarray = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         goals = np.asarray(self.goals, dtype=np.int64)
         success = np.asarray(self.success, dtype=np.float64)
-        standing_on = _int8_or_default(self.standing_on, NOTHING, goals.shape)
-        explored = _int8_or_default(self.explored, NEITHER, goals.shape)
-        shapes = goals.shape, success.shape, standing_on.shape, explored.shape
+        columns = {
+            "goals": goals,
+            "success": success,
+            "standing_on": _or_default(self.standing_on, NOTHING, np.int8, goals),
+            "explored": _or_default(self.explored, NEITHER, np.int8, goals),
+            "answers": _or_default(self.answers, 1, np.int64, goals),
+            "reward": success if self.reward is None else np.asarray(self.reward, np.float64),
+            "spread": _or_default(self.spread, 0.0, np.float64, goals),
+        }
+        shapes = tuple(column.shape for column in columns.values())
         if set(shapes) != {(goals.size,)}:
             raise InputError(
-                f"outcomes: shapes of goals, success, standing_on, explored {shapes}; must be flat "
-                "and equal"
+                f"outcomes: shapes of {', '.join(columns)} {shapes}; must be flat and equal"
             )
-        others = success[(success != 0.0) & (success != 1.0)]
-        if len(others):
-            raise InputError(f"outcomes: success {others[0]:g}; each must be 0 or 1")
+        solved = np.rint(success * columns["answers"])
+        shares = (solved / columns["answers"] == success) & (success >= 0) & (success <= 1)
+        if not shares.all():
+            raise InputError(f"outcomes: success {success[~shares][0]:g}; each must be 0 or 1")
         if self.advantage is not None:
             advantage = np.asarray(self.advantage, dtype=np.float64)
             valid = np.isfinite(advantage) & (advantage >= 0)
@@ -65,18 +99,22 @@ class Outcomes:
                     f"outcomes: advantage {shown(advantage.tolist())}; must be {goals.size} finite "
                     "numbers >= 0"
                 )
-            object.__setattr__(self, "advantage", advantage)
-        object.__setattr__(self, "goals", goals)
-        object.__setattr__(self, "success", success)
-        object.__setattr__(self, "standing_on", standing_on)
-        object.__setattr__(self, "explored", explored)
+            columns["advantage"] = advantage
+        for name, column in columns.items():
+            object.__setattr__(self, name, column)
 
     def __len__(self) -> int:
         return len(self.goals)
 
+    def groups(self) -> Iterator[Group]:
+        """Each row as a `Group`."""
+        advantage = np.full(len(self), np.nan) if self.advantage is None else self.advantage
+        columns = self.answers, self.success, self.reward, self.spread, advantage
+        return map(Group, *(column.tolist() for column in columns))
 
-def _int8_or_default(values: np.ndarray | None, default: int, shape: tuple) -> np.ndarray:
-    return np.full(shape, default, np.int8) if values is None else np.asarray(values, np.int8)
+
+def _or_default(values: Any, default: float, kind: Any, goals: np.ndarray) -> np.ndarray:
+    return np.full(goals.shape, default, kind) if values is None else np.asarray(values, kind)
 
 
 class CompetenceEstimator(ABC):

@@ -54,7 +54,10 @@ class Ensemble(CompetenceEstimator):
     ) -> None:
         self._goals, self._features, self._settings, self._rng = goals, features, settings, rng
         raw = features(goals)
-        self._mean, std = raw.mean(axis=0), raw.std(axis=0)
+        # Squares of larger ones overflow in float32.
+        self._scale = np.float32(max(1.0, float(np.abs(raw).max()) / 1e15))
+        scaled = raw / self._scale
+        self._mean, std = scaled.mean(axis=0), scaled.std(axis=0)
         self._std = np.where(std > 0, std, 1.0)
         self._inputs = self._standardise(raw)
         shape = settings.heads, self._inputs.shape[1]
@@ -69,7 +72,7 @@ class Ensemble(CompetenceEstimator):
 
     def _standardise(self, raw: np.ndarray) -> np.ndarray:
         """Features standardised over the first goal space, and a 1: float32 (n, width + 1)."""
-        standard = (raw - self._mean) / self._std
+        standard = (raw / self._scale - self._mean) / self._std
         return np.column_stack([standard, np.ones(len(raw))]).astype(np.float32)
 
     def update(self, outcomes: Outcomes) -> None:

@@ -27,6 +27,8 @@ ITERATIONS = 10
 class LearnedGroups(LearnedCompetence):
     """Every region is an arm; `predict` predicts single goals.
 
+    There are as many regions as configured, or as distinct vectors of goals at the beginning.
+
     Args: see `LearnedCompetence`. InputError if there are more goals than `competence.pool`, or the
         backend has no representations.
     """
@@ -44,7 +46,7 @@ class LearnedGroups(LearnedCompetence):
     def set_goal_space(self, goals: GoalSet) -> None:
         """Also group the new goals."""
         super().set_goal_space(goals)
-        self._regroup()
+        self._regroup(first=True)
         self._update_regions()
 
     def known(self) -> np.ndarray:
@@ -58,14 +60,23 @@ class LearnedGroups(LearnedCompetence):
     def _refresh(self) -> None:
         super()._refresh()
         if self.updates // self.config.refresh % self.config.regroup == 0:
-            self._regroup()
+            self._regroup(first=self.updates == 0)
         self._update_regions()
 
-    def _regroup(self) -> None:
-        """Recompute the regions; each keeps the number of the former one it overlaps most."""
-        if self._whole is not None:
-            points = whitened(self.backend.representation(self._whole), MIN_VARIANCE)
-            self.arms.assign(renumbered(kmeans(points, len(self.arms)), self.arms.region))
+    def _regroup(self, first: bool) -> None:
+        """Recompute the regions; each keeps the number of the former one it overlaps most.
+
+        first: of these goals, so that the number of regions may change.
+        """
+        if self._whole is None:
+            return
+        points = whitened(self.backend.representation(self._whole), MIN_VARIANCE)
+        regions = kmeans(points, len(self.arms))
+        n = int(regions.max()) + 1
+        if first and n < len(self.arms):
+            self.arms = Regions(len(regions), n)
+        if n == len(self.arms):
+            self.arms.assign(renumbered(regions, self.arms.region))
 
     def _update_regions(self) -> None:
         """Set competence of regions from that of their goals."""
@@ -89,12 +100,13 @@ class LearnedGroups(LearnedCompetence):
 def whitened(vectors: np.ndarray, least: float, most: int = 0) -> np.ndarray:
     """Principal components of vectors (n, width), scaled to variance 1: float64 (n, components).
 
-    least: smallest variance of a component, relative to the largest.
+    least: smallest variance of a component, relative to the largest; what float32 rounds is none.
     most: maximum number of components; 0: all.
     """
     centred = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
     variance, directions = np.linalg.eigh(centred.T @ centred / len(centred))
-    enough = variance > least * max(variance[-1], np.finfo(np.float64).tiny)
+    rounding = (float(np.abs(vectors).max()) * float(np.finfo(np.float32).eps)) ** 2
+    enough = variance > max(least * variance[-1], rounding)
     top = np.flatnonzero(enough)[-most:]
     return centred @ (directions[:, top] / np.sqrt(variance[top]))
 
@@ -102,9 +114,12 @@ def whitened(vectors: np.ndarray, least: float, most: int = 0) -> np.ndarray:
 def kmeans(points: np.ndarray, n: int) -> np.ndarray:
     """Cluster 0..n-1 of each point, int64 (points,); none is empty.
 
+    Fewer than n clusters if fewer points are distinct.
+
     Initial centres by k-center (Gonzalez 1985): first the point nearest to the mean, then always
     the one farthest from all centres so far.
     """
+    n = min(n, len(np.unique(points.round(6), axis=0))) if points.shape[1] else 1
     squares = (points**2).sum(axis=1)
     centres = [points[squares.argmin()]]
     nearest = np.full(len(points), np.inf)

@@ -26,9 +26,11 @@ class OutcomeWindows(CompetenceEstimator):
     """The last `window` outcomes of each arm in ring buffers, and success rates of their halves.
 
     k outcomes are split at k // 2: delayed competence is the mean of the older half, current
-    competence the mean of the newer half, which gets the odd one; both are 0 below two outcomes.
+    competence the mean of the newer half, which gets the odd one; both are 0 below two answers. A
+    group of answers is one outcome; halves are means over their answers, and those of a single
+    group are equal.
     Arms get a row at their first outcome, and only arms with new outcomes are recomputed: time and
-    memory (`window` + 24 bytes per practised arm) do not depend on the number of arms.
+    memory (8 `window` + 24 bytes per practised arm) do not depend on the number of arms.
 
     A subclass maps outcomes to arms: its `update` calls `_append`.
     """
@@ -53,7 +55,8 @@ class OutcomeWindows(CompetenceEstimator):
     def _clear(self) -> None:
         """Drop all outcomes; row 0 stands for all arms without outcomes, with competence 0."""
         self._row_of: dict[int, int] = {}
-        self._ring: np.ndarray = np.zeros((1, self._window), dtype=np.uint8)
+        # Successes and answers of each outcome.
+        self._ring: np.ndarray = np.zeros((1, self._window, 2), dtype=np.int32)
         # Outcomes so far; the next goes to slot seen % window.
         self._seen: np.ndarray = np.zeros(1, dtype=np.int64)
         self._now: np.ndarray = np.zeros(1)
@@ -80,16 +83,17 @@ class OutcomeWindows(CompetenceEstimator):
         needed = len(self._row_of) + 1
         if needed > len(self._seen):
             more = max(needed, 2 * len(self._seen)) - len(self._seen)
-            self._ring = np.pad(self._ring, ((0, more), (0, 0)))
+            self._ring = np.pad(self._ring, ((0, more), (0, 0), (0, 0)))
             self._seen = np.pad(self._seen, (0, more))
             self._now = np.pad(self._now, (0, more))
             self._delayed = np.pad(self._delayed, (0, more))
 
-    def _append(self, arms: np.ndarray, success: np.ndarray) -> None:
+    def _append(self, arms: np.ndarray, success: np.ndarray, answers: np.ndarray) -> None:
         """Add outcomes (m,), oldest first; an arm may occur more than once."""
         self._add_rows(arms.tolist())
         rows = self._rows(arms.tolist())
-        for row, outcome in zip(rows, success.tolist(), strict=True):
+        outcomes = np.stack([np.rint(success * answers), answers], axis=1).astype(np.int32)
+        for row, outcome in zip(rows, outcomes, strict=True):
             self._ring[row, self._seen[row] % self._window] = outcome
             self._seen[row] += 1
         self._changed = np.unique(arms)
@@ -100,34 +104,39 @@ class OutcomeWindows(CompetenceEstimator):
         count = np.minimum(self._seen[rows], self._window)
         oldest, half = (self._seen[rows] - count) % self._window, count // 2
         slots = (oldest[:, None] + np.arange(self._window)) % self._window
-        sums = np.zeros((len(rows), self._window + 1), dtype=np.int64)
-        np.cumsum(np.take_along_axis(self._ring[rows], slots, axis=1), axis=1, out=sums[:, 1:])
+        sums = np.zeros((len(rows), self._window + 1, 2), dtype=np.int64)
         row = np.arange(len(rows))
+        np.cumsum(self._ring[rows[:, None], slots], axis=1, out=sums[:, 1:])
         older, both = sums[row, half], sums[row, count]
-        self._delayed[rows] = older / np.maximum(half, 1)
+        (newer, answers), rated = (both - older).T, both[:, 1] >= 2
+        self._now[rows] = np.where(rated, newer / np.maximum(answers, 1), 0.0)
         # A single outcome has no older half to compare with.
-        self._now[rows] = np.where(count >= 2, (both - older) / np.maximum(count - half, 1), 0.0)
+        delayed = older[:, 0] / np.maximum(older[:, 1], 1)
+        self._delayed[rows] = np.where(half > 0, delayed, self._now[rows])
 
     def state_dict(self) -> dict[str, Any]:
-        """Arms with outcomes (k,) int64, their rings (k, window) uint8 and counts (k,) int64."""
+        """Arms with outcomes (k,) int64, rings (k, window) int32 and counts (k,) int64."""
         used = slice(1, len(self._row_of) + 1)
         return {
             "n_arms": self._n_arms,
             "arms": self.known(),
-            "ring": self._ring[used].copy(),
+            "ring": self._ring[used, :, 0].copy(),
+            "answers": self._ring[used, :, 1].copy(),
             "seen": self._seen[used].copy(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        ring = np.asarray(state["ring"], dtype=np.uint8)
-        saved, own = (state["n_arms"], ring.shape[1]), (self._n_arms, self._window)
+        solved = np.asarray(state["ring"], dtype=np.int32)
+        answers = np.asarray(state.get("answers", np.ones_like(solved)), dtype=np.int32)
+        ring = np.stack([solved, answers], axis=2)
+        saved, own = (state["n_arms"], solved.shape[1]), (self._n_arms, self._window)
         if saved != own:
             raise InputError(f"outcome windows: saved (arms, window) {saved}; this run has {own}")
         self._clear()
         arms = checked_numbers(state["arms"], "arms", (len(ring),), 0, self._n_arms - 1).tolist()
         seen = checked_numbers(state["seen"], "seen", (len(ring),), 1)
-        if len({*arms}) < len(arms) or ring.max(initial=0) > 1:
-            raise InputError("outcome windows: duplicate arms, or outcomes other than 0 or 1")
+        if len({*arms}) < len(arms) or not ((solved >= 0) & (solved <= answers)).all():
+            raise InputError("outcome windows: duplicate arms, or more successes than answers")
         self._restore(arms, ring, seen)
 
     def _restore(self, arms: list[int], ring: np.ndarray, seen: np.ndarray) -> None:
@@ -150,7 +159,7 @@ class PerGoalWindows(OutcomeWindows):
         self._goals = goals
 
     def update(self, outcomes: Outcomes) -> None:
-        self._append(outcomes.goals, outcomes.success)
+        self._append(outcomes.goals, outcomes.success, outcomes.answers)
 
     def set_goal_space(self, goals: GoalSet) -> None:
         """Goals in both spaces keep their outcomes; new ones have competence 0."""
@@ -202,7 +211,7 @@ class ExpertBuckets(OutcomeWindows):
         rows = self._goals.feasible[categories]
         if self._drop_standing_starts:
             rows &= outcomes.standing_on == NOTHING
-        self._append(categories[rows], outcomes.success[rows])
+        self._append(categories[rows], outcomes.success[rows], outcomes.answers[rows])
 
     def predict(self, goals: GoalSet, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return self.competence(goals.categories_at(np.asarray(positions)))

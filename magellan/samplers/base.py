@@ -153,12 +153,20 @@ class GoalSampler:
             exploited = None if self._choice is None else self._choice.probabilities()
         if exploited is None:
             exploited = self._uniform_over(self.arms.exploited)
+        return self.arms.spread((1.0 - self.epsilon) * exploited, self._explored_arms())
+
+    def exploration(self) -> np.ndarray:
+        """The part of `probabilities` that explores, float64 (n_goals,), sums to epsilon."""
+        return self.arms.spread(self._explored_arms())
+
+    def _explored_arms(self) -> np.ndarray:
+        """Probability of exploring each arm, (n_arms,)."""
         if self._explore == "goals":
             arm_of_goal = self.arms.arms_of(np.arange(len(self._goals)))
             explored = np.bincount(arm_of_goal, minlength=len(self.arms)) / len(arm_of_goal)
         else:
             explored = self._uniform_over(self.arms.explored)
-        return self.arms.spread((1.0 - self.epsilon) * exploited, self.epsilon * explored)
+        return self.epsilon * explored
 
     def _uniform_over(self, arms: np.ndarray | None) -> np.ndarray:
         """Equal probabilities for `arms` (None: all), 0 for the others, (n_arms,)."""

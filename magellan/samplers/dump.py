@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from pydantic import Field
 
+from magellan.competence.base import Group
 from magellan.core.settings import Count, Positive, Section
 from magellan.samplers.base import NEVER, GoalSampler
 from magellan.samplers.registry import SamplerParts, register_sampler
@@ -27,9 +28,10 @@ class Dump(Rule):
     def start(self, n_arms: int) -> None:
         self.heard, self.ring = np.zeros(n_arms), np.zeros((n_arms, self.settings.window))
 
-    def observe(self, arm: int, success: float, advantage: float) -> None:
-        self.ring[arm, int(self.heard[arm]) % self.settings.window] = advantage
-        self.heard[arm] += 1
+    def observe_group(self, arm: int, group: Group) -> None:
+        for _ in range(group.answers):
+            self.ring[arm, int(self.heard[arm]) % self.settings.window] = group.advantage
+            self.heard[arm] += 1
 
     def weights(self, arms: ArmStats) -> np.ndarray:
         mean = self.ring.sum(axis=1) / self.heard.clip(1, self.settings.window)

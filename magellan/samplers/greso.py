@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from pydantic import Field
 
+from magellan.competence.base import Group
 from magellan.core.settings import Count, Fraction, Section
 from magellan.samplers.base import NEVER, GoalSampler
 from magellan.samplers.registry import SamplerParts, register_sampler
@@ -32,11 +33,15 @@ class Greso(Rule):
         self.keep = np.full(2, self.settings.keep)  # p of easy goals and of hard ones
         self.counted = np.zeros(3)  # episodes, repeated successes, repeated failures
 
-    def observe(self, arm: int, success: float, advantage: float) -> None:
-        sign = 1.0 if success else -1.0
-        self.streak[arm] = sign + (self.streak[arm] if self.streak[arm] * sign > 0 else 0.0)
+    def observe_group(self, arm: int, group: Group) -> None:
+        if group.spread:
+            self.streak[arm] = 0.0
+        else:
+            sign = 1.0 if group.success else -1.0
+            streak = self.streak[arm] if self.streak[arm] * sign > 0 else 0.0
+            self.streak[arm] = streak + sign * (1.0 if streak or group.answers == 1 else 2.0)
         repeated = abs(self.streak[arm]) > 1
-        self.counted += 1.0, repeated and success, repeated and not success
+        self.counted += 1.0, repeated and group.success, repeated and not group.success
         if self.counted[0] >= self.settings.batch:
             targets = self.settings.repeated * np.array([1.0, 2.0]) / 3.0
             too_many = self.counted[1:] / self.counted[0] >= targets

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from pydantic import Field
 
+from magellan.competence.base import Group
 from magellan.core.settings import Count, Fraction, Section
 from magellan.samplers.base import NEVER, GoalSampler
 from magellan.samplers.registry import SamplerParts, register_sampler
@@ -21,13 +22,13 @@ class MoppsSettings(Section):
 
 
 class Mopps(Rule):
-    """alpha <- prior + lambda (alpha - prior) + success; beta likewise with 1 - success."""
+    """alpha <- prior + lambda (alpha - prior) + successes; beta likewise with failures."""
 
     def start(self, n_arms: int) -> None:
         self.won, self.lost = np.full((2, n_arms), self.settings.prior)
 
-    def observe(self, arm: int, success: float, advantage: float) -> None:
-        for count, new in ((self.won, success), (self.lost, 1.0 - success)):
+    def observe_group(self, arm: int, group: Group) -> None:
+        for count, new in ((self.won, group.solved), (self.lost, group.answers - group.solved)):
             discounted = self.settings.discount * (count[arm] - self.settings.prior)
             count[arm] = self.settings.prior + discounted + new
 

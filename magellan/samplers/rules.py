@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from magellan.competence.base import CompetenceEstimator, Outcomes
+from magellan.competence.base import CompetenceEstimator, Group, Outcomes
 from magellan.core.errors import InputError, NotFiniteError
 from magellan.core.parsing import checked_numbers
 from magellan.samplers.choice import Choice
@@ -23,8 +23,8 @@ class ArmStats:
     """Statistics of a rule's arms; arrays are (n_arms,).
 
     step: policy updates so far.
-    tries: episodes so far, int64.
-    age: policy updates since the last episode, `step` if there was none, int64.
+    tries: episodes, or answers, so far, int64.
+    age: policy updates since the last one, `step` if there was none, int64.
     now, delayed: competence by the sampler's estimator, float64; None without one.
     uncertainty: standard deviation of `now`, float64; None if the estimator has none.
     """
@@ -63,8 +63,15 @@ class Rule:
     def observe(self, arm: int, success: float, advantage: float) -> None:
         """Learn from one episode; called for all episodes of a policy update, oldest first.
 
+        In a curriculum called for each goal instead, with the share of its answers that succeeded
+        and their mean advantage, unless the rule defines `observe_group`.
+
         advantage: |return - value| at its start; NaN unless a rule of the run wants it.
         """
+
+    def observe_group(self, arm: int, group: Group) -> None:
+        """Learn from all answers to a goal in one update, or from one episode."""
+        self.observe(arm, group.success, group.advantage)
 
     def weights(self, arms: ArmStats) -> np.ndarray:
         """Return finite weights >= 0, (n_arms,), to draw in proportion to; all 0: uniformly."""
@@ -76,7 +83,7 @@ class Rule:
 
 
 class BatchRule(Rule):
-    """Collects episodes over policy updates and learns from a batch of them.
+    """Collects episodes, or answers, over policy updates and learns from a batch of them.
 
     A step in the papers covers hundreds of episodes; a policy update here often has less than one
     per arm. A subclass defines `learn`, may extend `start`, and has a setting `batch`, the size.
@@ -89,9 +96,10 @@ class BatchRule(Rule):
     def start(self, n_arms: int) -> None:
         self.count, self.total = np.zeros(n_arms), np.zeros(n_arms)
 
-    def observe(self, arm: int, success: float, advantage: float) -> None:
-        self.count[arm] += 1
-        self.total[arm] += success if self.learns_from == "success" else advantage
+    def observe_group(self, arm: int, group: Group) -> None:
+        self.count[arm] += group.answers
+        of_advantage = self.learns_from == "advantage"
+        self.total[arm] += group.answers * group.advantage if of_advantage else group.solved
         if self.count.sum() >= self.settings.batch:
             self.learn(self.count, self.total)
             self.count[:], self.total[:] = 0, 0
@@ -135,16 +143,12 @@ class RuleChoice(Choice):
 
     def update(self, arms: np.ndarray, outcomes: Outcomes) -> None:
         self._step += 1
-        advantage = outcomes.advantage
-        if advantage is None:
-            advantage = np.full(len(outcomes), np.nan)
         numbers = self._number[arms]
-        episodes = zip(numbers.tolist(), outcomes.success.tolist(), advantage.tolist(), strict=True)
-        for number, *outcome in episodes:
+        for number, group in zip(numbers.tolist(), outcomes.groups(), strict=True):
             if number >= 0:
-                self._rule.observe(number, *outcome)
+                self._rule.observe_group(number, group)
         observed = numbers[numbers >= 0]
-        np.add.at(self._tries, observed, 1)
+        np.add.at(self._tries, observed, outcomes.answers[numbers >= 0])
         self._last[observed] = self._step
         self._cumulative = None
 

@@ -148,6 +148,11 @@ class Curriculum:
     def __len__(self) -> int:
         return len(self._goals)
 
+    @property
+    def goals(self) -> list[str]:
+        """The goals, in order."""
+        return self._goals
+
     def sample(self, n: int, replace: bool = True) -> np.ndarray:
         """Draw `n` goals; return their rows, int64 (n,).
 

@@ -10,14 +10,13 @@ import functools
 import inspect
 import json
 import math
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate.utils import gather_object
-from safetensors import safe_open
-from safetensors.torch import save
 from torch import nn
 from torch.utils.data import Sampler
 from transformers import TrainerCallback
@@ -26,10 +25,10 @@ from trl import GRPOTrainer
 
 from magellan.core.errors import InputError, not_allowed, shown
 from magellan.core.files import write_atomically
+from magellan.core.parsing import read_json_object
 from magellan.curriculum import Curriculum, group_advantages
-from magellan.jobs.checkpoint import with_arrays, without_arrays
 
-FILE = "curriculum.safetensors"
+FILE = "curriculum.json"
 """File in each checkpoint of the trainer."""
 COLUMN = "goal"
 """Column of the data set with row numbers, also visible to reward functions."""
@@ -75,21 +74,21 @@ class Draws(Sampler[int]):
 class CurriculumGRPOTrainer(GRPOTrainer):
     """A `GRPOTrainer` on goals drawn by a curriculum.
 
-    Each answer is an outcome of its goal, a success if the reward is at least `solved`; rules that
-    need advantages get `group_advantages`. The curriculum is updated after the optimizer's step,
-    once per batch of answers. Its state is in the trainer's checkpoints, and
+    All answers to a goal are one outcome; a reward of None, or one that is not finite, is lost. The
+    curriculum is updated after the optimizer's step, once per batch of answers, and its `metrics`
+    are logged with the trainer's. Its state is in the trainer's checkpoints, and
     `train(resume_from_checkpoint=...)` restores it. Draws lag one batch behind the last outcomes,
     as the loader prefetches a batch.
 
     Args:
         model, reward_funcs, args, train_dataset, kwargs: as in `GRPOTrainer`.
         curriculum: over the rows of `train_dataset`, in order.
-        solved: smallest reward that is a success.
+        solved: smallest reward that is a success; by default the curriculum's.
         judge: index in `reward_funcs` of that reward; a plain function.
 
     Raises:
-        InputError: goals and rows differ in number, a column is named `goal`, which this adds, or
-            the judge is no plain function.
+        InputError: goals and rows differ in number or order, the data set has no length, a column
+            is named `goal`, which this adds, or the judge is no plain function.
     """
 
     def __init__(
@@ -100,33 +99,25 @@ class CurriculumGRPOTrainer(GRPOTrainer):
         train_dataset: Any = None,
         *,
         curriculum: Curriculum,
-        solved: float = 1.0,
+        solved: float | None = None,
         judge: int = 0,
         **kwargs: Any,
     ) -> None:
-        rows = 0 if train_dataset is None else len(train_dataset)
-        if rows != len(curriculum):
-            raise InputError(
-                f"curriculum: {len(curriculum)} goals are not allowed; allowed: the {rows} rows of "
-                "train_dataset"
-            )
-        if COLUMN in train_dataset.column_names:
-            raise InputError(
-                f"train_dataset: a column {COLUMN!r} is not allowed, as the trainer adds one; "
-                "allowed: other names"
-            )
-        self.curriculum, self._solved = curriculum, solved
-        self._unreported: list[tuple[list[int], list[float | None]]] = []
+        _check_rows(train_dataset, curriculum)
+        self.curriculum = curriculum
+        curriculum.solved = curriculum.solved if solved is None else float(solved)
+        self._unreported: list[tuple[list[int], list[Any]]] = []
         self._draws: Draws | None = None
         self._ahead: list[list[int]] = []
         functions = list(reward_funcs) if isinstance(reward_funcs, list) else [reward_funcs]
         if judge not in range(len(functions)):
             raise not_allowed("judge", judge, f"0 to {len(functions) - 1}, in reward_funcs")
         functions[judge] = self._recording_judge(functions[judge])
-        numbered = train_dataset.add_column(COLUMN, list(range(rows)))
+        numbered = train_dataset.add_column(COLUMN, list(range(len(curriculum))))
         super().__init__(model, functions, args, numbered, **kwargs)
         self.args.ignore_data_skip = True  # rows have no fixed order to skip in
         self.add_callback(_Report(self))
+        _warn_of_lost_answers(self.args)
 
     def _recording_judge(self, judge: Any) -> Callable[..., Any]:
         """Wrap a reward function so that training rewards are recorded."""
@@ -141,7 +132,7 @@ class CurriculumGRPOTrainer(GRPOTrainer):
         def reward(**arguments: Any) -> Any:
             rewards = judge(**arguments)
             if self.model.training:
-                self._unreported.append((list(arguments[COLUMN]), list(rewards)))
+                self._unreported.append((list(arguments[COLUMN]), list(map(_detached, rewards))))
             return rewards
 
         return reward
@@ -150,6 +141,17 @@ class CurriculumGRPOTrainer(GRPOTrainer):
         like = super()._get_train_sampler(dataset)
         self._draws = Draws(self.curriculum, like, self._ahead)
         return self._draws
+
+    def _set_signature_columns_if_needed(self) -> None:
+        super()._set_signature_columns_if_needed()
+        if COLUMN not in self._signature_columns:
+            self._signature_columns.append(COLUMN)  # kept with `remove_unused_columns`
+
+    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+        """`GRPOTrainer.log`, in training with the curriculum's metrics."""
+        if self.model.training:
+            logs.update(self.curriculum.metrics("curriculum/"))
+        super().log(logs, *args, **kwargs)
 
     def get_train_dataloader(self) -> Any:
         """TRL's loader, with its own random generator.
@@ -166,24 +168,24 @@ class CurriculumGRPOTrainer(GRPOTrainer):
         if not self._unreported:
             return
         pairs = [
-            (goal, reward)
+            pair
             for goals, rewards in gather_object(self._unreported)
-            for goal, reward in zip(goals, rewards, strict=True)
-            if reward is not None and not math.isnan(reward)
+            for pair in zip(goals, rewards, strict=True)
         ]
-        goals, rewards = [goal for goal, _ in pairs], [reward for _, reward in pairs]
-        success = [reward >= self._solved for reward in rewards]
-        self.curriculum.update(goals, success, group_advantages(goals, rewards))
+        came = [reward is not None and math.isfinite(reward) for _, reward in pairs]
+        goals, rewards = (
+            [pair[i] for pair, ok in zip(pairs, came, strict=True) if ok] for i in (0, 1)
+        )
+        self.curriculum.lost([goal for (goal, _), ok in zip(pairs, came, strict=True) if not ok])
+        self.curriculum.update(goals, rewards, group_advantages(goals, rewards))
         if self._draws is not None:
             self._draws.reported(len(self._unreported))
         self._unreported = []
 
     def save_curriculum(self, checkpoint: Path) -> None:
         """Write the curriculum and the prefetched draws into a checkpoint of the trainer."""
-        tensors: dict[str, Any] = {}
         state = {"curriculum": self.curriculum.state_dict(), "ahead": self._ahead}
-        tree = json.dumps(without_arrays(state, "", tensors))
-        write_atomically(checkpoint / FILE, save(tensors, {"state": tree}))
+        write_atomically(checkpoint / FILE, json.dumps(state).encode())
 
     def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
         """`GRPOTrainer.train`, which also restores the curriculum from a checkpoint.
@@ -207,11 +209,59 @@ class CurriculumGRPOTrainer(GRPOTrainer):
             raise InputError(
                 f"resume_from_checkpoint: {path} is missing; allowed: a checkpoint with one"
             )
-        with safe_open(path, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            state = with_arrays(json.loads(file.metadata()["state"]), tensors)
-        self.curriculum.load_state_dict(state["curriculum"])
+        state = read_json_object(path)
+        self.curriculum.load_state_dict(state.get("curriculum", {}))
         self._ahead[:] = state["ahead"]
+
+
+def _check_rows(rows: Any, curriculum: Curriculum) -> None:
+    """Check that a data set has a row for each goal, in order."""
+    if rows is not None and (isinstance(rows, Mapping) or not hasattr(rows, "__len__")):
+        kind = type(rows).__name__
+        raise InputError(
+            f"train_dataset: a {kind} is not allowed; allowed: a Dataset with a length"
+        )
+    n = 0 if rows is None else len(rows)
+    if n != len(curriculum):
+        raise InputError(
+            f"curriculum: {len(curriculum)} goals are not allowed; allowed: the {n} rows of "
+            "train_dataset"
+        )
+    if COLUMN in rows.column_names:
+        raise InputError(
+            f"train_dataset: a column {COLUMN!r} is not allowed, as the trainer adds one; "
+            "allowed: other names"
+        )
+    known = {*curriculum.goals}
+    for row, prompt in enumerate(rows["prompt"] if "prompt" in rows.column_names else ()):
+        if isinstance(prompt, str) and prompt != curriculum.goals[row] and prompt in known:
+            raise InputError(
+                f"train_dataset: row {row} is {shown(prompt)}, another goal of the curriculum, "
+                f"whose goal {row} is {shown(curriculum.goals[row])}; allowed: the same order"
+            )
+
+
+def _warn_of_lost_answers(args: Any) -> None:
+    """Warn if a checkpoint may fall between two generations: TRL saves no answers."""
+    strategy = getattr(args, "save_strategy", "no")
+    if getattr(strategy, "value", strategy) != "steps":
+        return
+    every = args.steps_per_generation * args.num_iterations  # backward passes
+    every //= math.gcd(every, args.gradient_accumulation_steps)
+    steps = args.save_steps
+    if steps < 1 and args.max_steps > 0:  # a share of all steps
+        steps = math.ceil(steps * args.max_steps)
+    if steps % every:
+        warnings.warn(
+            f"save_steps: at {args.save_steps} checkpoints lose answers that are still in use, so "
+            f"a resumed run differs from an uninterrupted one; allowed: a multiple of {every}",
+            stacklevel=3,
+        )
+
+
+def _detached(reward: Any) -> Any:
+    """A reward without its graph, on the CPU."""
+    return reward.detach().cpu() if isinstance(reward, torch.Tensor) else reward
 
 
 class _Report(TrainerCallback):

@@ -34,8 +34,7 @@ class CurriculumSampler(Sampler):
     Args:
         data_source: verl's data set. Each row has a `prompt`, a text or the turns of a
             conversation, and a unique `extra_info.index`, which identifies it in batches.
-        data_config: verl's section `data`. In its key `curriculum`: `solved`, the smallest score of
-            a success (default 1), and arguments of `Curriculum`.
+        data_config: verl's section `data`; its key `curriculum` has arguments of `Curriculum`.
 
     Raises:
         InputError: a row without a unique index, or an unknown key.
@@ -43,29 +42,41 @@ class CurriculumSampler(Sampler):
 
     def __init__(self, data_source: Any, data_config: Any) -> None:
         arguments = _plain(data_config.get("curriculum") or {})
-        allowed = [*list(inspect.signature(Curriculum).parameters)[1:], "solved"]
+        allowed = list(inspect.signature(Curriculum).parameters)[1:]
         for name in arguments.keys() - {*allowed}:
             raise not_allowed("data.curriculum", name, ", ".join(allowed))
-        self._solved = arguments.pop("solved", 1.0)
-        if not isinstance(self._solved, int | float):
-            raise not_allowed("data.curriculum.solved", self._solved, "a number")
         rows = list(getattr(data_source, "dataframe", data_source))
         indices = [(row.get("extra_info") or {}).get("index") for row in rows]
         self._row_of = {index: row for row, index in enumerate(indices)}
         if None in self._row_of or len(self._row_of) < len(rows):
             raise InputError("extra_info.index: missing, or the same in two rows; allowed: its own")
         key = data_config.get("prompt_key") or "prompt"
-        self.curriculum = Curriculum([_text(row[key]) for row in rows], **arguments)
-        self._drawn = 0  # in this epoch
+        try:
+            self.curriculum = Curriculum([_text(row[key]) for row in rows], **arguments)
+        except InputError as error:
+            raise InputError(f"data.curriculum.{error}") from None
+        sizes = (data_config.get(name) for name in ("gen_batch_size", "train_batch_size"))
+        self._batch = next(filter(None, sizes), 1)
+        self._drawn, self._resumes = 0, False  # in this epoch; whether it goes on with a saved one
 
     def __len__(self) -> int:
         return len(self.curriculum)
 
     def __iter__(self) -> Iterator[int]:
+        if self._resumes and len(self) - self._drawn < self._batch:
+            # Nothing is left of the epoch, or what the loader draws at its end and drops.
+            while self._drawn < len(self):
+                self._draw()
+            self._resumes = False
+        self._drawn = self._drawn if self._resumes else 0
+        self._resumes = False
         while self._drawn < len(self):
-            self._drawn += 1
-            yield int(self.curriculum.sample(1)[0])
+            yield self._draw()
         self._drawn = 0
+
+    def _draw(self) -> int:
+        self._drawn += 1
+        return int(self.curriculum.sample(1)[0])
 
     def update(self, batch: Any) -> None:
         """Learn from the answers of a step, a `DataProto`: verl 0.5 to 0.7 call this."""
@@ -74,8 +85,12 @@ class CurriculumSampler(Sampler):
 
     def record(self, extra_info: Iterable[Mapping[str, Any]], scores: np.ndarray) -> None:
         """Learn from answers: the `extra_info` of their rows, and their scores: (answers,)."""
-        goals = [self._row_of[info["index"]] for info in extra_info]
-        self.curriculum.update(goals, scores >= self._solved, group_advantages(goals, scores))
+        indices = [info.get("index") for info in extra_info]
+        for index in indices:
+            if index not in self._row_of:
+                raise not_allowed("extra_info.index", index, "those of the data set")
+        goals = [self._row_of[index] for index in indices]
+        self.curriculum.update(goals, scores, group_advantages(goals, scores))
 
     def state_dict(self) -> dict[str, Any]:
         """For verl's stateful data loader."""
@@ -84,7 +99,7 @@ class CurriculumSampler(Sampler):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a `state_dict`."""
         self.curriculum.load_state_dict(state["curriculum"])
-        self._drawn = int(state["drawn"])
+        self._drawn, self._resumes = int(state["drawn"]), True
 
 
 def _plain(values: Any) -> dict[str, Any]:

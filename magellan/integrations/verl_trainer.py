@@ -27,7 +27,8 @@ class CurriculumTrainer(PPOTrainerSync):
 
     Raises:
         InputError: `algorithm.filter_groups` is enabled, which discards groups of equal scores
-            before the curriculum sees them; or a row has no unique `extra_info.index`.
+            before the curriculum sees them; `data.sampler` names another sampler; or a row has no
+            unique `extra_info.index`.
     """
 
     train_dataloader: Any
@@ -36,6 +37,12 @@ class CurriculumTrainer(PPOTrainerSync):
         if (config.algorithm.get("filter_groups") or {}).get("enable"):
             hidden = "the curriculum would not see groups of equal scores"
             raise InputError(f"algorithm.filter_groups.enable: True; {hidden}; allowed: False")
+        other = (config.data.get("sampler") or {}).get("class_path")
+        if other:
+            raise InputError(
+                f"data.sampler.class_path: {other!r} is not allowed, as the curriculum draws the "
+                "rows; allowed: null"
+            )
         config.trainer.v1.trainer_mode = "sync"  # verl compares it with its own modes
         super().__init__(config)
 
@@ -65,4 +72,5 @@ class CurriculumTrainer(PPOTrainerSync):
         )
         scores = np.array([score.sum().item() for score in data["rm_scores"].unbind()])
         self.curriculum_sampler.record(list(data["extra_info"]), scores)
+        metrics.update(self.curriculum_sampler.curriculum.metrics("curriculum/"))
         return super()._compute_advantage(batch, metrics)

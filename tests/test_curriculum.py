@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ import torch
 from magellan.competence import ESTIMATORS, Outcomes
 from magellan.config import run_model
 from magellan.core.errors import InputError
-from magellan.curriculum import Curriculum, group_advantages
+from magellan.curriculum import Curriculum, decoded, group_advantages
 from magellan.samplers import SAMPLERS
 from magellan.samplers.conformance import through_json
 from tests.agent.tiny import close, in_float64
@@ -86,20 +88,35 @@ def test_draws_are_those_of_a_run_that_has_the_same_outcomes(name: str) -> None:
         run.estimators.play_wanted(8 * update, lambda goals, _: goals % 2)
         drawn = sampler.sample(8)
         np.testing.assert_array_equal(curriculum.sample(8), drawn)
-        success = rng.random(8) < kinds[drawn] / 4
+        drawn = np.unique(drawn)  # a run takes the episodes of a goal one by one
+        success = rng.random(len(drawn)) < kinds[drawn] / 4
         sampler.update(Outcomes(drawn, success, advantage=drawn / 12))
         curriculum.update(drawn, success, drawn / 12)
     np.testing.assert_array_equal(curriculum.probabilities(), sampler.probabilities())
     assert np.ptp(sampler.probabilities()) > 0 or name == "random"
 
 
+def through_torch(state: Any) -> Any:
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return torch.load(file)
+
+
+ROUTES: list[Callable[[Any], Any]] = [lambda state: json.loads(json.dumps(state)), through_torch]
+
+
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_a_curriculum_goes_on_where_another_stopped(name: str) -> None:
+    """Its state went through JSON and through `torch.load` as it is by default."""
     whole = make(name)
     practise(whole, 12)
-    whole.add(["grasp desk", "grow desk"], ["grasp", "grow"])
+    whole.add(["grasp desk", "grow desk"], ["grasp", "grow"], ["one", "two"])
+    whole.lost(["one"])
     practise(whole, 7)
-    state = through_json(whole.state_dict())
+    state = whole.state_dict()
+    for route in ROUTES:
+        state = route(state)
     drawn = practise(whole, 9, seed=2)
     again = make(name)
     again.load_state_dict(state)
@@ -364,7 +381,19 @@ CASES = {
     ),
     "indices: 12 is not allowed; allowed: 0 to 11": lambda: make("random").update([12], [1]),
     "indices: 0.5 is not allowed": lambda: make("random").update([0.5], [1]),
-    "outcomes: success 0.5; each must be 0 or 1": lambda: make("random").update([1], [0.5]),
+    "solved: nan is not allowed; allowed: a finite": lambda: make("random", solved=np.nan),
+    "solved: '1' is not allowed; allowed: a finite": lambda: make("random", solved="1"),
+    "keys: ['a', 'a'] is not allowed; allowed: another": lambda: Curriculum(
+        ["x", "y"], "random", keys=["a", "a"]
+    ),
+    "keys: ['a'] is not allowed; allowed: another name for each of 2": lambda: Curriculum(
+        ["x", "y"], "random", keys=["a"]
+    ),
+    "indices: 'x' is a name of 2 goals; allowed: 0 to 1": lambda: Curriculum(
+        ["x", "x"], "random"
+    ).lost("x"),
+    "n: 13 is not allowed; allowed: 0 to 12, the goals": lambda: make("random").sample(13, False),
+    "curriculum: this is no state": lambda: make("random").load_state_dict({}),
     "outcomes: shapes of goals, success": lambda: make("random").update([1], [0, 1]),
     "outcomes: advantage [nan]; must be 1 finite": lambda: make("random").update(
         [1], [1], [np.nan]
@@ -372,7 +401,7 @@ CASES = {
     "outcomes: advantage [-0.5]; must be 1 finite numbers >= 0": lambda: make("random").update(
         [1], [1], [-0.5]
     ),
-    "indices: 'grow tiger' is not allowed; allowed: numbers": lambda: make("random").update(
+    "indices: 'grow tiger' is not a goal; allowed: 0 to 11, or": lambda: make("random").update(
         ["grow tiger"], [1]
     ),
     "success: 'yes' is not allowed; allowed: numbers": lambda: make("random").update([1], ["yes"]),
@@ -411,6 +440,47 @@ CASES = {
         make("online", impossible=["grow"]).state_dict()
     ),
 }
+
+
+OTHERS: dict[str, dict[str, Any]] = {
+    "seed is 1 here and 0 there": {"seed": 1},
+    "solved is 0.5 here and 1.0 there": {"solved": 0.5},
+    "samplers.epsilon_end is 0.0 here and 0.2": {"settings": {"samplers": {"epsilon_end": 0.0}}},
+    "competence.delay is 40 here and 4 there": {
+        "settings": {**settings_of("magellan"), "competence": {**OFTEN, "delay": 40}}
+    },
+    "embed is [": {"embed": lambda texts: embed(texts)[:, ::-1]},
+    "groups is ": {"groups": GROUPS[::-1]},
+    "estimator is 'per_goal' here and 'learned'": {"settings": {"samplers": {"estimator": "per_goal"}}},
+}
+
+
+@pytest.mark.parametrize("line", OTHERS)
+def test_a_state_names_what_it_was_made_with(line: str) -> None:
+    state = make("magellan").state_dict()
+    begin = "^curriculum: a state of magellan is not allowed: .*" + re.escape(line)
+    with pytest.raises(InputError, match=begin):
+        make("magellan", **OTHERS[line]).load_state_dict(state)
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_a_refused_state_changes_nothing(name: str) -> None:
+    """Whatever part of it is damaged, also those that are read last."""
+    other = make(name)
+    practise(other, 12)
+    other.add(["grow tiger"], ["grow"])
+    state = other.state_dict()
+    curriculum, twin = make(name), make(name)
+    for each in (curriculum, twin):
+        practise(each, 6)
+    for part in ("episodes", "heard", "state", "estimators", "added"):
+        for wrong in ({}, None, 3.5, [["x"]]):
+            if part == "episodes" and wrong == 3.5:
+                continue
+            with pytest.raises(InputError, match=r"^\w+: "):
+                curriculum.load_state_dict({**state, part: wrong})
+    np.testing.assert_array_equal(practise(curriculum, 6, seed=2), practise(twin, 6, seed=2))
+    np.testing.assert_array_equal(curriculum.probabilities(), twin.probabilities())
 
 
 @pytest.mark.parametrize("line", CASES)
@@ -484,10 +554,212 @@ def test_practice_begins_with_the_first_group_of_the_order(name: str) -> None:
     assert grasps[0] > 0.6 > 0.4 > grasps[1]
 
 
+@pytest.mark.parametrize("graded", [False, True])
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_the_order_of_answers_means_nothing(name: str, graded: bool) -> None:
+    """Groups of eight one after the other, against all answers mixed: the same to the last bit."""
+    solved = 0.7 if graded else 1.0
+    first, second = (make(name, solved=solved) for _ in range(2))
+    rng = np.random.default_rng(0)
+    for _ in range(16):
+        goals = np.repeat(first.sample(5), 8)
+        np.testing.assert_array_equal(second.sample(5), goals[::8])
+        rewards = rng.random(40).round(1) if graded else rng.random(40) < goals / 12
+        mixed = rng.permutation(40)
+        first.update(goals, rewards)
+        second.update(goals[mixed], rewards[mixed], group_advantages(goals, rewards)[mixed])
+    np.testing.assert_array_equal(first.probabilities(), second.probabilities())
+
+
+NEVER_EXPLORES = {"samplers": {"epsilon_start": 0.0, "epsilon_end": 0.0}}
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "answers", "expected"),
+    [
+        # A group of failures is one repetition: .5 of a chance; one with a success is none.
+        ("greso", {}, {0: [0] * 8, 1: [0, 1, 0, 0]}, [1 / 7, 2 / 7, 2 / 7, 2 / 7]),
+        ("greso", {}, {0: [0.2, 0.4]}, [1 / 4] * 4),
+        # Advantages .375 (one of four), .5 (two of four), none: ranks 2 and 1 of three, at .1.
+        (
+            "plr",
+            {"staleness": 0},
+            {0: [1, 0, 0, 0], 1: [1, 1, 0, 0]},
+            [1 / 1025, 1024 / 1025, 0, 0],
+        ),
+        # Equal rewards have no advantage, though six times .1 have a mean that is not .1.
+        ("plr", {}, {goal: [[0.1, 1.0][goal > 0]] * 6 for goal in range(4)}, [1 / 4] * 4),
+        # One of three, and two of six, are as likely a success.
+        ("plr", {"staleness": 0}, {0: [1, 0, 0], 1: [0, 1, 1, 0, 0, 0]}, [1 / 2, 1 / 2, 0, 0]),
+        # A single group tells a success rate: 1/4 * 3/4 and 1/2 * 1/2; no progress between halves.
+        ("learnability", {}, {0: [1, 0, 0, 0], 1: [1, 0]}, [3 / 7, 4 / 7, 0, 0]),
+        ("online", {}, {0: [1, 0, 0, 0], 1: [1, 0]}, [1 / 4] * 4),
+        ("pools", {}, {0: [1] * 8, 1: [1, 1, 0, 0]}, [1 / 16, 5 / 16, 5 / 16, 5 / 16]),
+        # Beta(3, 3) either way, but lambda discounts once a group: 1 + 2, not 1 + 0 + 0 + 1.
+        ("mopps", {"discount": 0}, {goal: [1, 0, 1, 0] for goal in range(4)}, [1 / 4] * 4),
+    ],
+)
+def test_a_group_of_answers_is_one_outcome(
+    name: str, settings: dict[str, Any], answers: dict[int, list[float]], expected: list[float]
+) -> None:
+    sections = {name: settings} if settings else {}
+    curriculum = Curriculum(list("abcd"), name, settings={**NEVER_EXPLORES, **sections})
+    goals = [goal for goal, rewards in answers.items() for _ in rewards]
+    curriculum.update(goals, [reward for rewards in answers.values() for reward in rewards])
+    np.testing.assert_allclose(curriculum.probabilities(), expected, atol=1e-12)
+
+
+def test_a_batch_and_a_posterior_count_answers() -> None:
+    mopps = Curriculum(["a", "b"], "mopps", settings={"mopps": {"discount": 0.5}})
+    adarft = make("adarft", settings={"adarft": {"batch": 8}})
+    for _ in range(2):
+        mopps.update([0] * 4, [1, 0, 1, 1])
+    for _ in range(4):
+        adarft.update([0] * 4, [1] * 4)
+    memory = mopps.state_dict()["state"]["choice"]["rule"]
+    won, lost = (decoded(memory[name])[0] for name in ("won", "lost"))
+    assert (won, lost) == (1 + 0.5 * 3 + 3, 1 + 0.5 * 1 + 1)
+    # Two groups of four fill a batch of eight; two batches of successes lead to the second group.
+    assert adarft.probabilities()[6:].sum() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("solved", [0.7, 0.9, 1 / 3, -0.1, 1e-3, 100.1, 0.0])
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "float32", "float64", "sum", "list"])
+def test_a_reward_that_equals_the_threshold_in_its_format_is_a_success(
+    kind: str, solved: float
+) -> None:
+    rewards: Any = torch.full((4,), solved, requires_grad=True, dtype=torch.float64)
+    if kind == "sum":
+        rewards = np.array([np.float32(solved) / 3] * 4).astype(np.float32) * np.float32(3)
+    elif kind == "list":
+        rewards = list(rewards.float())
+    else:
+        rewards = rewards.to(getattr(torch, kind))
+    curriculum = Curriculum(["a", "b"], "online", solved=solved)
+    curriculum.update([0] * 4 + [1] * 4, [*rewards, *[solved - 0.05 * abs(solved) - 1e-3] * 4])
+    np.testing.assert_array_equal(curriculum.competence()[0], [1.0, 0.0])
+
+
+def test_a_threshold_that_no_reward_reaches_is_said_once() -> None:
+    curriculum = make("online")
+    with pytest.warns(
+        UserWarning, match=r"^solved: 1 was reached by none of 32 .* is 0\.9$"
+    ) as said:
+        practise_in_vain(curriculum)
+    assert len(said) == 1
+
+
+def practise_in_vain(curriculum: Curriculum) -> None:
+    for _ in range(20):
+        curriculum.update([0] * 8, [0.9, 0.0] * 4)
+
+
+@pytest.mark.parametrize("lost", ["lost", "NaN", "None", "infinite", "nothing is said"])
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_goals_that_never_report_are_left_to_exploration(name: str, lost: str) -> None:
+    curriculum, rng = make(name), np.random.default_rng(0)
+    grow = np.array(GROUPS) == "grow"
+    for _ in range(30):
+        drawn = np.repeat(curriculum.sample(6), 4)
+        rewards: list[Any] = (rng.random(24) < 0.9).astype(float).tolist()
+        if lost in ("lost", "nothing is said"):
+            if lost == "lost":
+                curriculum.lost(np.unique(drawn[grow[drawn]]))
+            rewards = [
+                reward for goal, reward in zip(drawn, rewards, strict=True) if not grow[goal]
+            ]
+            drawn = drawn[~grow[drawn]]
+        else:
+            gone = {"NaN": np.nan, "None": None, "infinite": -np.inf}[lost]
+            rewards = [gone if grow[goal] else r for goal, r in zip(drawn, rewards, strict=True)]
+        curriculum.update(drawn, rewards)
+    chances = curriculum.probabilities()
+    assert chances.sum() == pytest.approx(1.0)
+    silent = curriculum._heard.silent()
+    assert silent.sum() >= 2
+    assert not silent[~grow].any()
+    explored = curriculum.sampler.exploration()
+    assert (chances[silent] <= np.maximum(explored, 0.01 / 12)[silent] + 1e-12).all()
+    assert (curriculum.metrics()["lost"] > 0) == (lost != "nothing is said")
+    some = int(np.flatnonzero(silent)[0])
+    curriculum.update([some], [1.0], [0.5])  # it reports again
+    assert not curriculum._heard.silent()[some]
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_draws_without_replacement_are_distinct(name: str) -> None:
+    curriculum = make(name)
+    practise(curriculum, 6)
+    assert sorted(curriculum.sample(12, replace=False).tolist()) == list(range(12))
+    few = np.stack([curriculum.sample(3, replace=False) for _ in range(100)])
+    assert (np.diff(np.sort(few, axis=1), axis=1) > 0).all()
+    possible = curriculum.probabilities() > 0
+    assert possible[few].all() or possible.sum() < 3
+
+
+def test_metrics_are_numbers_by_name() -> None:
+    curriculum = make("random")
+    curriculum.update([0, 0, 1, 1, 2, 2, 3], [1, 1, 0, 0, 1, 0, None])
+    found = curriculum.metrics("goals/")
+    assert {type(value) for value in found.values()} == {float}
+    expected = {"coverage": 3 / 12, "mastered": 1 / 3, "dead": 1 / 3, "informative": 1 / 3}
+    expected |= {"silent": 0, "effective_goals": 12, "lost": 1, "epsilon": 1}
+    expected |= {"share/grasp": 0.5, "share/grow": 0.5}
+    assert found == pytest.approx({f"goals/{name}": value for name, value in expected.items()})
+
+
+def test_goals_are_named_by_row_text_or_key() -> None:
+    curriculums = [Curriculum(["a", "b", "b"], "online", keys=["x", "y", "z"]) for _ in range(3)]
+    for curriculum, goals in zip(
+        curriculums, ([0, 1], ["a", "y"], torch.tensor([0, 1])), strict=True
+    ):
+        curriculum.update(goals, [1, 0])
+        curriculum.lost(["z"])
+    chances = [curriculum.state_dict() for curriculum in curriculums]
+    assert chances[0] == chances[1] == chances[2]
+
+
+def vectors(kind: str) -> Callable[[Sequence[str]], np.ndarray]:
+    return {
+        "same": lambda texts: np.ones((len(texts), 3)),
+        "rounded": lambda texts: np.ones((len(texts), 3)) + 1e-7 * embed([*texts])[:, :3],
+        "zero": lambda texts: np.zeros((len(texts), 3)),
+        "huge": lambda texts: np.full((len(texts), 3), 3e38),
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", ["same", "rounded", "zero", "huge"])
+@pytest.mark.parametrize("name", ["regions", "frontier", "alp_gmm"])
+def test_goals_that_look_the_same_are_as_likely(name: str, kind: str) -> None:
+    curriculum = Curriculum([*map(str, range(60))], name, vectors(kind))
+    np.testing.assert_allclose(curriculum.probabilities(), 1 / 60)
+
+
+@pytest.mark.parametrize("name", ["regions", "frontier"])
+def test_there_are_as_many_kinds_as_distinct_vectors(name: str) -> None:
+    """Ten goals of one vector and fifty of another: each kind has the same share of exploration."""
+    goals = [f"{number} {'cow' if number < 10 else 'sofa'}" for number in range(60)]
+    chances = Curriculum(goals, name, embed).probabilities()
+    share = {"regions": 1 / 2, "frontier": 0.2 / 2 + 0.8 / 6}[name]
+    assert chances[:10].sum() == pytest.approx(share, abs=0.4 * (name == "frontier"))
+    assert len({*chances[:10].round(12)}) == len({*chances[10:].round(12)}) == 1
+
+
+def test_an_ensemble_reads_vectors_of_any_size() -> None:
+    def huge(texts: Sequence[str]) -> np.ndarray:
+        return 1e38 * embed([*texts])
+
+    found = [make("vds", embed=read).probabilities() for read in (embed, huge)]
+    np.testing.assert_allclose(*found, rtol=1e-3)
+
+
 def test_an_advantage_is_the_distance_to_the_mean_reward_of_the_goal() -> None:
     found = group_advantages([4, 0, 4, 4], [1.0, 0.25, 0.0, 0.5])
     np.testing.assert_allclose(found, [0.5, 0.0, 0.5, 0.0])
     assert group_advantages([], []).shape == (0,)
+    lost = group_advantages([0, 0, 0, 1, 1], [0.2, None, 0.4, 0.1 + 0.2, 0.3])
+    np.testing.assert_allclose(lost, [0.1, np.nan, 0.1, 0.0, 0.0])
+    assert lost[3] == lost[4] == 0.0
 
 
 def test_an_advantage_reaches_the_estimator() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import types
+import warnings
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -49,12 +50,29 @@ class Rows:
     def __len__(self) -> int:
         return len(self.columns["prompt"])
 
+    def __getitem__(self, name: str) -> list[Any]:
+        return self.columns[name]
+
     def add_column(self, name: str, values: list[Any]) -> Rows:
         return Rows(**self.columns, **{name: values})
 
 
+class Stream:
+    """A data set without a length."""
+
+    column_names = ("prompt",)
+
+
 class StandIn:
     """The parts of `GRPOTrainer` that the hook is about; `train` practises so many batches."""
+
+    _signature_columns: list[str] | None = None
+
+    def _set_signature_columns_if_needed(self) -> None:
+        self._signature_columns = self._signature_columns or ["prompt"]
+
+    def log(self, logs: dict[str, float]) -> None:
+        self.logged = logs
 
     def __init__(self, model: Any, reward_funcs: Any, args: Any, train_dataset: Rows) -> None:
         self.model, self.reward_funcs, self.args = model, reward_funcs, args
@@ -117,7 +135,8 @@ def small(prompts: Any = (), completions: Any = (), goal: Any = (), **_: Any) ->
 def trainer(hook: Any, folder: Path, name: str = "online", **given: Any) -> Any:
     settings = {"samplers": {"epsilon_decay": 3.0}}
     curriculum = Curriculum(GOALS, name, seed=1, settings=settings)
-    args = types.SimpleNamespace(output_dir=str(folder), ignore_data_skip=False)
+    saves = given.pop("saves", {})
+    args = types.SimpleNamespace(output_dir=str(folder), ignore_data_skip=False, **saves)
     for step in range(9):
         (folder / f"checkpoint-{step}").mkdir(exist_ok=True)
     model = types.SimpleNamespace(training=True)
@@ -145,6 +164,66 @@ def test_a_curriculum_gets_each_answer_once_and_draws_by_it(hook: Any, tmp_path:
     for batch, (goals, success, _) in zip(drawn, outcomes, strict=True):
         judged = [goal for goal in batch[:12] if goal != 3]
         assert (goals, success) == (judged, [goal > 13 for goal in judged])
+    assert grpo.curriculum.metrics()["lost"] == sum(batch[:12].count(3) for batch in drawn)
+    grpo.log({"loss": 0.5})
+    assert grpo.logged["loss"] == 0.5
+    assert grpo.logged["curriculum/coverage"] == grpo.curriculum.metrics()["coverage"] > 0
+
+
+@pytest.mark.parametrize(
+    "kind", [torch.bfloat16, torch.float16, torch.float32, list, "graph", "infinite"]
+)
+def test_rewards_come_in_any_form(hook: Any, tmp_path: Path, kind: Any) -> None:
+    """Numbers of any format, also with a graph; what is not finite is lost."""
+
+    def judge(goal: list[int], **_: Any) -> Any:
+        rewards = torch.tensor([0.7 if number > 13 else 0.2 for number in goal])
+        if kind == "infinite":
+            return [float("-inf") if number < 14 else 0.7 for number in goal]
+        if kind == "graph":
+            return rewards.requires_grad_() * 1.0
+        return rewards.tolist() if kind is list else rewards.to(kind)
+
+    grpo = trainer(hook, tmp_path, reward_funcs=judge, solved=0.7)
+    for _ in range(2):
+        grpo.answer([1, 1, 14, 14])
+        grpo.report()
+    now, _ = grpo.curriculum.competence()
+    assert (now[1], now[14]) == (0.0, 1.0)
+    assert grpo.curriculum.metrics()["lost"] == (4 if kind == "infinite" else 0)
+
+
+@pytest.mark.parametrize(
+    ("saves", "multiple"),
+    [
+        ({"save_steps": 5}, 4),
+        ({"save_steps": 8}, None),
+        ({"save_steps": 0.5, "max_steps": 16}, None),
+        ({"save_steps": 0.5, "max_steps": 12}, 4),
+        ({"save_steps": 5, "gradient_accumulation_steps": 8}, None),
+        ({"save_steps": 5, "gradient_accumulation_steps": 6}, 4),
+        ({"save_steps": 5, "save_strategy": "epoch"}, None),
+    ],
+)
+def test_checkpoints_between_two_generations_are_warned_of(
+    hook: Any, tmp_path: Path, saves: dict[str, Any], multiple: int | None
+) -> None:
+    """Answers are generated every 4 * 2 passes, and a step has two of them unless said."""
+    usual = {"save_strategy": "steps", "steps_per_generation": 4, "num_iterations": 2}
+    usual |= {"gradient_accumulation_steps": 2, "max_steps": -1}
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        trainer(hook, tmp_path, saves=usual | saves)
+    found = [str(warning.message) for warning in said if "save_steps" in str(warning.message)]
+    assert len(found) == (multiple is not None)
+    assert all(words.endswith(f"allowed: a multiple of {multiple}") for words in found)
+
+
+def test_the_column_of_goals_is_kept(hook: Any, tmp_path: Path) -> None:
+    grpo = trainer(hook, tmp_path)
+    for _ in range(2):
+        grpo._set_signature_columns_if_needed()
+    assert grpo._signature_columns == ["prompt", "goal"]
 
 
 def test_the_judge_is_the_one_that_is_named(hook: Any, tmp_path: Path) -> None:
@@ -195,9 +274,19 @@ def test_bad_input_is_one_clear_line(hook: Any, tmp_path: Path) -> None:
     few = Curriculum(GOALS[:5], "random")
     with pytest.raises(InputError, match=r"^curriculum: 5 goals are not allowed; allowed: the 20"):
         hook.CurriculumGRPOTrainer(None, [small], None, Rows(prompt=GOALS), curriculum=few)
+    own: dict[str, Any]
     own, rows = {"curriculum": Curriculum(GOALS, "random")}, Rows(prompt=GOALS)
     with pytest.raises(InputError, match=r"^judge: 1 is not allowed; allowed: 0 to 0"):
         hook.CurriculumGRPOTrainer(None, [small], None, rows, judge=1, **own)
+    for data in (Stream(), {"train": rows}):
+        with pytest.raises(InputError, match=r"^train_dataset: a \w+ is not allowed; allowed: a D"):
+            hook.CurriculumGRPOTrainer(None, [small], None, data, **own)
+    for other in (GOALS[::-1], [*GOALS[:18], GOALS[19], GOALS[18]]):
+        with pytest.raises(InputError, match=r"^train_dataset: row \d+ is '\d \+ \d =', another"):
+            hook.CurriculumGRPOTrainer(None, [small], None, Rows(prompt=other), **own)
+    described = Rows(prompt=[[{"role": "user", "content": goal}] for goal in GOALS])
+    for prompts in (described, Rows(prompt=[f"What is {goal}" for goal in GOALS])):
+        hook.CurriculumGRPOTrainer(None, [small], types.SimpleNamespace(), prompts, **own)
     named = rows.add_column("goal", GOALS)
     with pytest.raises(InputError, match=r"^train_dataset: a column 'goal' is not allowed"):
         hook.CurriculumGRPOTrainer(None, [small], None, named, **own)

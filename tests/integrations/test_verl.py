@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import BatchSampler, DataLoader, Sampler
 
 from magellan.core.errors import InputError
 
@@ -109,10 +109,10 @@ def make_trainer() -> Iterator[Any]:
     }
     with loaded("verl_trainer", stand_ins):
 
-        def make(filter_groups: Any = None, **curriculum: Any) -> Any:
+        def make(filter_groups: Any = None, other: Any = None, **curriculum: Any) -> Any:
             config = types.SimpleNamespace(
                 algorithm={"filter_groups": filter_groups},
-                data={"curriculum": curriculum},
+                data={"curriculum": curriculum, "sampler": {"class_path": other}},
                 trainer=types.SimpleNamespace(v1=types.SimpleNamespace(trainer_mode="curriculum")),
             )
             return trainers["curriculum"](config)
@@ -166,6 +166,31 @@ def test_it_goes_on_where_it_stopped(make_sampler: Any) -> None:
     assert list(again) == list(first)
 
 
+@pytest.mark.parametrize("size", [None, 4, 5])
+@pytest.mark.parametrize("taken", [0, 4, 8, 10])
+def test_epochs_are_whole_also_after_a_resume(size: int | None, taken: int) -> None:
+    """Ten rows in batches of `size`, of which a loader drops what is left over."""
+    with loaded("verl", {}) as module:
+        data = {"train_batch_size": size, "curriculum": {"sampler": "random"}}
+
+        def batches(sampler: Any) -> list[list[int]]:
+            return [*BatchSampler(sampler, size or 1, drop_last=True)]
+
+        first, again = (module.CurriculumSampler(ROWS, data) for _ in range(2))
+        epoch = iter(BatchSampler(first, size or 1, drop_last=True))
+        for _ in range(taken // (size or 1)):
+            next(epoch)
+        again.load_state_dict(first.state_dict())
+        rest, others = batches(again), [*epoch]
+        if not others:  # the epoch was at its end: the next one begins
+            others = batches(first)
+        assert rest == others
+        assert len(rest[0]) == (size or 1)
+        assert batches(again) == batches(first)
+        next(iter(first))  # an iterator that is given up
+        assert len([*first]) == 10
+
+
 def test_solved_is_the_threshold_of_a_success(make_sampler: Any) -> None:
     sampler = make_sampler(ROWS, sampler="online", solved=0.25)
     for _ in range(2):
@@ -197,6 +222,21 @@ def test_wrong_keys_are_refused(make_sampler: Any, keys: dict[str, str], says: s
         make_sampler([{"prompt": "a", "extra_info": {"index": 0}}], **keys)
 
 
+@pytest.mark.parametrize("index", [99, None])
+def test_an_answer_to_an_unknown_row_is_one_line(make_sampler: Any, index: Any) -> None:
+    sampler = make_sampler(ROWS, sampler="random")
+    with pytest.raises(InputError, match=f"^extra_info.index: {index} is not allowed; allowed"):
+        sampler.record([{"index": index}], np.ones(1))
+
+
+def test_scores_that_are_not_finite_are_lost(make_sampler: Any) -> None:
+    sampler = make_sampler(ROWS, sampler="plr", solved=0.7)
+    scores = np.array([np.nan, 0.7, np.inf, 0.0], np.float32)
+    sampler.record([{"index": 0}] * 4, scores)
+    metrics = sampler.curriculum.metrics()
+    assert (metrics["lost"], metrics["informative"]) == (2, 1)
+
+
 def answers(place: int, scores: list[float], **tag: Any) -> dict[str, dict[str, Any]]:
     """Put a row's answers, each in two parts with its score, into the queue; their tags."""
     tags = {}
@@ -214,7 +254,8 @@ def practise(trainer: Any, tags: dict[str, dict[str, Any]]) -> None:
     batch = types.SimpleNamespace(keys=list(tags), tags=list(tags.values()), partition_id="train")
     metrics: dict[str, Any] = {}
     assert trainer._compute_advantage(batch, metrics) is batch
-    assert metrics == {"advantages": len(tags)}
+    assert metrics.pop("advantages") == len(tags)
+    assert {*metrics} == {*trainer.curriculum_sampler.curriculum.metrics("curriculum/")}
 
 
 def test_the_trainer_counts_each_answer_once_and_no_padding(make_trainer: Any) -> None:
@@ -247,3 +288,5 @@ def test_the_trainer_refuses_to_lose_groups(make_trainer: Any) -> None:
         InputError, match=r"^algorithm.filter_groups.enable: True; .*allowed: False"
     ):
         make_trainer({"enable": True}, sampler="random")
+    with pytest.raises(InputError, match=r"^data.sampler.class_path: 'pkg://mine' is not allowed"):
+        make_trainer(other="pkg://mine", sampler="random")

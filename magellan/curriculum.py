@@ -247,16 +247,17 @@ class Curriculum:
         spread = _spread(rewards[order], begins, counts)
 
         def mean(values: np.ndarray) -> np.ndarray:
-            return np.add.reduceat(values[order].astype(np.float64), begins) / counts
+            means = np.add.reduceat(values[order].astype(np.float64), begins) / counts
+            return np.where(counts > 1, _rounded(means), means)
 
         means = None
         if given is not None:
-            means = _rounded(mean(given))
+            means = mean(given)
             largest = np.maximum.reduceat(np.abs(rewards[order]), begins)
             means[(counts > 1) & (spread == 0) & (means <= TOLERANCE * largest)] = 0.0
-        reward = _rounded(mean(rewards))
+        success = np.add.reduceat(solved[order].astype(np.int64), begins) / counts
         return Outcomes(
-            rows, mean(solved), advantage=means, answers=counts, reward=reward, spread=spread
+            rows, success, None, None, means, answers=counts, reward=mean(rewards), spread=spread
         )
 
     def _warn_if_out_of_reach(self, rewards: np.ndarray) -> None:
@@ -645,10 +646,9 @@ def decoded(value: Any) -> Any:
 
 def _alike(here: Any, there: Any) -> bool:
     """Whether two parts of what made a state are equal; vectors, as far as machines agree."""
-    if not (isinstance(here, list) and isinstance(there, list) and len(here) == len(there)):
+    if here == there or not (isinstance(here, list) and isinstance(there, list)):
         return bool(here == there)
-    near = 1e-3 * max(map(abs, here))
-    return all(abs(a - b) <= near for a, b in zip(here, there, strict=True))
+    return len(here) == len(there) and np.allclose(here, there, 0, 1e-3 * np.abs(here).max())
 
 
 def _digest(values: Any) -> str:

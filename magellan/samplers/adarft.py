@@ -49,5 +49,7 @@ def build(parts: SamplerParts, settings: AdarftSettings) -> GoalSampler:
     """AdaRFT (Shi et al. 2025, arXiv 2504.05520); impossible goals are never drawn.
 
     Constants: the flags in the README of github.com/limenlp/verl.
+
+    A batch counts answers.
     """
     return GoalSampler(parts.goals, None, Adarft(settings), NEVER, parts.rng, arms="categories")

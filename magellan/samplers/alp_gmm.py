@@ -105,6 +105,8 @@ def build(parts: SamplerParts, settings: AlpGmmSettings) -> GoalSampler:
 
     Authors' code: teachDRL/teachers/algos/alp_gmm.py; constants are its defaults. There a task
     is drawn from the Gaussian itself; here a goal, by its density.
+
+    A group of answers is one episode, labelled with its share of successes.
     """
     try:
         import sklearn  # noqa: F401

@@ -44,5 +44,7 @@ def build(parts: SamplerParts, settings: DumpSettings) -> GoalSampler:
     """DUMP (Wang et al. 2025, arXiv 2504.09710), with no other exploration.
 
     Bound and constants: github.com/ZhentingWang/DUMP, verl/utils/curriculum_learning.py.
+
+    Window and n count answers, as there; each has the mean |advantage| of its group.
     """
     return GoalSampler(parts.goals, None, Dump(settings), NEVER, parts.rng, arms="categories")

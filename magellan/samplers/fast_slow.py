@@ -49,5 +49,7 @@ def build(parts: SamplerParts, settings: FastSlowSettings) -> GoalSampler:
     Code: OMNI (Zhang et al. 2023, arXiv 2306.01711), train.py:230-241 and envs/env_tr_lp.py:26-40;
     Syllabus, syllabus/curricula/learning_progress.py. There all tasks are evaluated periodically;
     here a goal's own episodes move its averages, and one never solved is only explored.
+
+    A group of answers moves the averages once, by its share of successes.
     """
     return GoalSampler(parts.goals, None, FastSlow(settings), parts.epsilon, parts.rng)

@@ -73,6 +73,8 @@ def build(parts: SamplerParts, settings: FrontierSettings) -> GoalSampler:
     level share one level's draws, as Skew-Fit (Pong et al. 2020, arXiv 1903.03698) evens out the
     density of states. The square root has more levels near 0, where new skills show, than near 1.
     Kinds are clusters of the untrained model's representations (`regions`, of the trained one's).
+
+    A group of answers is one episode, labelled with its share of successes.
     """
     if parts.estimator is None or parts.estimator.arms != "goals":
         raise InputError(

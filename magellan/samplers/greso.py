@@ -60,6 +60,7 @@ def build(parts: SamplerParts, settings: GresoSettings) -> GoalSampler:
     Authors' code: verl/trainer/ttis/presampling_selector.py:102-147, steps of p in
     verl/trainer/ppo/ray_trainer.py:1199-1219. There z counts groups of 8 rollouts with equal
     outcomes. A single rollout is always such a group: every goal would be skipped once tried and p
-    would fall to its minimum. So the first outcome of a streak does not count, only repetitions.
+    would fall to its minimum. So the first outcome of a streak does not count, only repetitions. Of
+    groups of two answers or more each one with equal rewards counts, as there.
     """
     return GoalSampler(parts.goals, None, Greso(settings), NEVER, parts.rng)

@@ -16,5 +16,7 @@ def build(parts: SamplerParts, settings: NoSettings) -> GoalSampler:
     random ones. Here p is the mean of the newer half of a goal's window, draws are in proportion to
     p (1 - p), and exploration is the mix: a goal never tried has p = 0 and weight 0, and is drawn
     with probability epsilon / goals, which never falls to 0.
+
+    A group of answers is one outcome of the window, and a single group tells a success rate.
     """
     return GoalSampler(parts.goals, parts.estimator, learnability, parts.epsilon, parts.rng)

@@ -22,6 +22,9 @@ class MagellanSettings(Section):
     "magellan", "MAGELLAN", estimator="learned", settings=MagellanSettings, explores="arms"
 )
 def build(parts: SamplerParts, settings: MagellanSettings) -> GoalSampler:
-    """ALP of the learned estimator; values below `lp_threshold` are noise and count as 0."""
+    """ALP of the learned estimator; values below `lp_threshold` are noise and count as 0.
+
+    A group of answers is one episode, labelled with its share of successes.
+    """
     signal = partial(absolute_learning_progress, threshold=settings.lp_threshold)
     return GoalSampler(parts.goals, parts.estimator, signal, parts.epsilon, parts.rng)

@@ -43,5 +43,7 @@ def build(parts: SamplerParts, settings: MoppsSettings) -> GoalSampler:
     Authors' code: recipe/ours/mopps.py; constants of config/our_trainer.yaml, and 16 candidates as
     in scripts/math. There the nearest B of 16 B are played 8 times each; here each draw is the
     nearest of 16, played once, with its probability computed instead of simulated.
+
+    A group adds its successes and its failures, and is discounted once, as there.
     """
     return GoalSampler(parts.goals, None, Mopps(settings), NEVER, parts.rng)

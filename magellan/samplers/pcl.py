@@ -32,5 +32,7 @@ def build(parts: SamplerParts, settings: PclSettings) -> GoalSampler:
 
     There a value model as large as the policy makes the predictions, and the m nearest of k m
     prompts are played; here MAGELLAN's head predicts, and each draw is the nearest of k.
+
+    A group of answers is one episode, labelled with its share of successes.
     """
     return GoalSampler(parts.goals, parts.estimator, Pcl(settings), NEVER, parts.rng)

@@ -46,5 +46,7 @@ def build(parts: SamplerParts, settings: PlrSettings) -> GoalSampler:
 
     There replay starts once every level was played, so in a space with more goals than episodes it
     is `random`. Here new goals come from exploration, as in the other samplers.
+
+    The score of a group of answers is the mean of their |advantage|.
     """
     return GoalSampler(parts.goals, None, Plr(settings), parts.epsilon, parts.rng)

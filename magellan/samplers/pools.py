@@ -11,7 +11,7 @@ from magellan.samplers.registry import SamplerParts, register_sampler
 from magellan.samplers.rules import ArmStats, Rule
 
 RATED = 2
-"""Episodes needed for a success rate."""
+"""Episodes, or answers, needed for a success rate."""
 
 
 class PoolsSettings(Section):
@@ -40,7 +40,7 @@ def build(parts: SamplerParts, settings: PoolsSettings) -> GoalSampler:
 
     Code: src/prime_rl/orchestrator/curriculum/samplers/pool.py, with its default thresholds and
     weights. There the rate is the mean of a task's last group of rollouts; here of the newer half
-    of its window, from two episodes on.
+    of its window, from two episodes, or one group, on.
     """
     rule = Pools(settings)
     return GoalSampler(parts.goals, parts.estimator, rule, NEVER, parts.rng)

@@ -22,6 +22,8 @@ def build(parts: SamplerParts, settings: RegionsSettings) -> GoalSampler:
 
     Unpublished. MAGELLAN's weights are per goal, so at equal progress a kind of goals gets practice
     in proportion to its size; regions remove this factor.
+
+    A group of answers is one episode, labelled with its share of successes.
     """
     signal = partial(absolute_learning_progress, threshold=settings.lp_threshold)
     return GoalSampler(parts.goals, parts.estimator, signal, parts.epsilon, parts.rng)

@@ -40,5 +40,8 @@ class Sec(BatchRule):
 
 @register_sampler("sec", "SEC", settings=SecSettings, epsilon=False)
 def build(parts: SamplerParts, settings: SecSettings) -> GoalSampler:
-    """Self-evolving curriculum (Chen et al. 2025, arXiv 2505.14970), no other exploration."""
+    """Self-evolving curriculum (Chen et al. 2025, arXiv 2505.14970), no other exploration.
+
+    A batch counts answers.
+    """
     return GoalSampler(parts.goals, None, Sec(settings), NEVER, parts.rng, arms="categories")

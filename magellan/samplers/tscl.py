@@ -63,6 +63,8 @@ def build(parts: SamplerParts, settings: TsclSettings) -> GoalSampler:
     """Teacher-student curriculum learning (Matiisen et al. 2017, arXiv 1707.00183).
 
     Constants are those of the authors' code (github.com/tambetm/TSCL, addition_rnn_teacher.py).
+
+    A group of answers is one score, its share of successes.
     """
     return GoalSampler(
         parts.goals, None, Tscl(settings), parts.epsilon, parts.rng, arms="categories"

@@ -25,6 +25,8 @@ def build(parts: SamplerParts, settings: NoSettings) -> GoalSampler:
 
     Authors' code: baselines/her/goal_sampler.py, standard deviation of three critics. There one of
     1,000 drawn goals is chosen by weight; here one of all goals.
+
+    A group of answers is one episode, labelled with its share of successes.
     """
     if parts.estimator is None or parts.estimator.uncertainty(np.arange(0)) is None:
         raise InputError(

@@ -134,7 +134,7 @@ class Curriculum:
     def _start(self) -> None:
         """Make model, estimators and sampler for the first goals."""
         for values in (self._goals, self._numbers, self._keys):
-            del values[self._n_first :]  # type: ignore[attr-defined]
+            del values[self._n_first :]
         self._added.clear()
         self._heard = Heard(self._n_first)
         sampler, seed = self._config.sampler, self._config.seed
@@ -215,17 +215,17 @@ class Curriculum:
                     f"outcomes: shapes of goals, {name} {goals.shape, values.shape}; must be equal"
                 )
         came = np.isfinite(rewards)
-        if advantages is not None and not (advantages[came] >= 0).all() & (
-            np.isfinite(advantages[came]).all()
-        ):
-            raise InputError(
-                f"outcomes: advantage {shown(advantages.tolist())}; must be {len(goals)} finite "
-                "numbers >= 0"
-            )
+        if advantages is None and self.sampler.wants_advantage and len({*goals}) < len(goals):
+            advantages = group_advantages(goals, rewards)
+        if advantages is not None:
+            advantages = advantages[came]
+            if not (np.isfinite(advantages) & (advantages >= 0)).all():
+                raise InputError(
+                    f"outcomes: advantage {shown(advantages.tolist())}; must be {came.sum()} "
+                    "finite numbers >= 0"
+                )
         near = max(TOLERANCE, _rounding(success))
-        outcomes = self._grouped(
-            goals[came], rewards[came], None if advantages is None else advantages[came], near
-        )
+        outcomes = self._grouped(goals[came], rewards[came], advantages, near)
         self.sampler.update(outcomes)
         self._episodes += int(came.sum())
         self._estimators.update(outcomes)
@@ -239,10 +239,8 @@ class Curriculum:
         """Answers (m,) as one outcome a goal, in the order of goals."""
         scale = abs(self.solved) or np.abs(rewards).max(initial=0.0)
         solved = rewards >= self.solved - near * scale
-        wanted = self.sampler.wants_advantage and len(np.unique(goals)) < len(goals)
-        given = group_advantages(goals, rewards) if advantage is None and wanted else advantage
         # The sums below must not depend on the order of answers, not even by rounding.
-        order = np.lexsort([rewards if given is None else given, rewards, goals])
+        order = np.lexsort([rewards if advantage is None else advantage, rewards, goals])
         rows, begins, counts = np.unique(goals[order], return_index=True, return_counts=True)
         spread = _spread(rewards[order], begins, counts)
 
@@ -251,13 +249,18 @@ class Curriculum:
             return np.where(counts > 1, _rounded(means), means)
 
         means = None
-        if given is not None:
-            means = mean(given)
+        if advantage is not None:
+            means = mean(advantage)
             largest = np.maximum.reduceat(np.abs(rewards[order]), begins)
             means[(counts > 1) & (spread == 0) & (means <= TOLERANCE * largest)] = 0.0
         success = np.add.reduceat(solved[order].astype(np.int64), begins) / counts
         return Outcomes(
-            rows, success, None, None, means, answers=counts, reward=mean(rewards), spread=spread
+            goals=rows,
+            success=success,
+            advantage=means,
+            answers=counts,
+            reward=mean(rewards),
+            spread=spread,
         )
 
     def _warn_if_out_of_reach(self, rewards: np.ndarray) -> None:

@@ -222,7 +222,7 @@ def _check_rows(rows: Any, curriculum: Curriculum) -> None:
             f"train_dataset: a {kind} is not allowed; allowed: a Dataset with a length"
         )
     n = 0 if rows is None else len(rows)
-    if n != len(curriculum):
+    if rows is None or n != len(curriculum):
         raise InputError(
             f"curriculum: {len(curriculum)} goals are not allowed; allowed: the {n} rows of "
             "train_dataset"

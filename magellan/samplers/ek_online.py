@@ -35,7 +35,8 @@ def build(parts: SamplerParts, settings: EkOnlineSettings) -> GoalSampler:
     Exploration is uniform over the categories that have goals, impossible included; exploitation
     chooses among the feasible ones, uniformly while all learning progress is 0.
 
-    A group of answers is one outcome of its category's window.
+    A group of answers is one outcome of its category's window. With `epsilon_end: 0` a category
+    that failed at first is hardly drawn again.
     """
     return GoalSampler(
         parts.goals,

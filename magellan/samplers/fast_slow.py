@@ -50,6 +50,7 @@ def build(parts: SamplerParts, settings: FastSlowSettings) -> GoalSampler:
     Syllabus, syllabus/curricula/learning_progress.py. There all tasks are evaluated periodically;
     here a goal's own episodes move its averages, and one never solved is only explored.
 
-    A group of answers moves the averages once, by its share of successes.
+    A group of answers moves the averages once, by its share of successes. With
+    `epsilon_end: 0` a goal that failed at first is never drawn again.
     """
     return GoalSampler(parts.goals, None, FastSlow(settings), parts.epsilon, parts.rng)

@@ -17,6 +17,7 @@ def build(parts: SamplerParts, settings: NoSettings) -> GoalSampler:
     p (1 - p), and exploration is the mix: a goal never tried has p = 0 and weight 0, and is drawn
     with probability epsilon / goals, which never falls to 0.
 
-    A group of answers is one outcome of the window, and a single group tells a success rate.
+    A group of answers is one outcome of the window, and a single group tells a success rate. With
+    `epsilon_end: 0` a goal that failed at first is never drawn again.
     """
     return GoalSampler(parts.goals, parts.estimator, learnability, parts.epsilon, parts.rng)

@@ -44,6 +44,7 @@ def build(parts: SamplerParts, settings: MoppsSettings) -> GoalSampler:
     in scripts/math. There the nearest B of 16 B are played 8 times each; here each draw is the
     nearest of 16, played once, with its probability computed instead of simulated.
 
-    A group adds its successes and its failures, and is discounted once, as there.
+    A group adds its successes and its failures, and is discounted once, as there. A goal
+    that failed some ten times is practically never drawn again, unless `discount` is below 1.
     """
     return GoalSampler(parts.goals, None, Mopps(settings), NEVER, parts.rng)

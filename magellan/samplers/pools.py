@@ -42,5 +42,4 @@ def build(parts: SamplerParts, settings: PoolsSettings) -> GoalSampler:
     weights. There the rate is the mean of a task's last group of rollouts; here of the newer half
     of its window, from two episodes, or one group, on.
     """
-    rule = Pools(settings)
-    return GoalSampler(parts.goals, parts.estimator, rule, NEVER, parts.rng)
+    return GoalSampler(parts.goals, parts.estimator, Pools(settings), NEVER, parts.rng)

@@ -27,7 +27,8 @@ def build(parts: SamplerParts, settings: ProcurlSettings) -> GoalSampler:
     p is evaluated, or the critic's value; here it comes from practice. A goal never tried has p = 0
     and weight 1, the best one exp(beta / 4) = 148: the rule explores by itself.
 
-    A group of answers is one outcome of the window, and a single group tells a success rate.
+    A group of answers is one outcome of the window, and a single group tells a success rate. A goal
+    that failed at first comes back late, with the smallest weight.
     """
 
     def signal(now: np.ndarray, delayed: np.ndarray) -> np.ndarray:

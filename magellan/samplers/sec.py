@@ -1,4 +1,4 @@
-"""Self-evolving curriculum: softmax over groups of their recent mean |advantage|."""
+"""Self-evolving curriculum: softmax over groups of the recent mean |advantage| of answers."""
 
 from __future__ import annotations
 
@@ -40,8 +40,5 @@ class Sec(BatchRule):
 
 @register_sampler("sec", "SEC", settings=SecSettings, epsilon=False)
 def build(parts: SamplerParts, settings: SecSettings) -> GoalSampler:
-    """Self-evolving curriculum (Chen et al. 2025, arXiv 2505.14970), no other exploration.
-
-    A batch counts answers.
-    """
+    """Self-evolving curriculum (Chen et al. 2025, arXiv 2505.14970), no other exploration."""
     return GoalSampler(parts.goals, None, Sec(settings), NEVER, parts.rng, arms="categories")

@@ -46,6 +46,15 @@ if TYPE_CHECKING:
 
 Settings = Mapping[str, Mapping[str, Any]]
 """Constants to override, by section, as under `overrides` of an experiment."""
+Gate = Callable[[Outcomes], np.ndarray]
+"""Groups of answers, one row a goal, to whether they are trained on, bool (rows,)."""
+GATES: Mapping[str, Gate] = {
+    "all": lambda groups: np.ones(len(groups), bool),
+    "spread": lambda groups: groups.spread > 0,
+    "mixed": lambda groups: (groups.success > 0) & (groups.success < 1),
+}
+"""`spread`: rewards differ, as in the dynamic sampling of DAPO (Yu et al. 2025, arXiv 2503.14476);
+`mixed`: some answers succeed and some do not."""
 SINGLE_GROUP = "all"
 """Name of the group of all goals if none are given."""
 TOLERANCE = 4 * float(np.finfo(np.float32).eps)
@@ -209,11 +218,7 @@ class Curriculum:
         """
         goals, rewards = self._rows(indices), _numbers("success", success)
         advantages = None if advantage is None else _numbers("advantage", advantage)
-        for name, values in (("success", rewards), ("advantage", advantages)):
-            if values is not None and len(values) != len(goals):
-                raise InputError(
-                    f"outcomes: shapes of goals, {name} {goals.shape, values.shape}; must be equal"
-                )
+        _check_length(goals, success=rewards, advantage=advantages)
         came = np.isfinite(rewards)
         if advantages is None and self.sampler.wants_advantage and len({*goals}) < len(goals):
             advantages = group_advantages(goals, rewards)
@@ -232,6 +237,28 @@ class Curriculum:
         self._estimators.check(self.sampler.step)
         self._heard.update(outcomes, goals[~came])
         self._warn_if_out_of_reach(rewards[came])
+
+    def admitted(self, indices: Any, success: Any, gate: str | Gate = "spread") -> np.ndarray:
+        """Return which answers to train on, bool (m,), lost ones never; `update` takes them all.
+
+        Admission is apart from the choice of goals: any gate goes with any sampler.
+
+        Args:
+            indices, success: as for `update`.
+            gate: a name in `GATES`, or a function of `Outcomes`, one row a goal, to bool (rows,).
+
+        Raises:
+            InputError: as for `update`, or the gate is unknown.
+        """
+        if not callable(gate) and gate not in GATES:
+            raise not_allowed("gate", gate, f"{', '.join(GATES)}, or a function")
+        goals, rewards = self._rows(indices), _numbers("success", success)
+        _check_length(goals, success=rewards)
+        came = np.isfinite(rewards)
+        near = max(TOLERANCE, _rounding(success))
+        groups = self._grouped(goals[came], rewards[came], None, near)
+        passed = groups.goals[(GATES[gate] if isinstance(gate, str) else gate)(groups)]
+        return came & np.isin(goals, passed)
 
     def _grouped(
         self, goals: np.ndarray, rewards: np.ndarray, advantage: np.ndarray | None, near: float
@@ -686,6 +713,14 @@ def _numbers(name: str, values: Any) -> np.ndarray:
     if numbers.dtype.kind not in "biuf" and len(numbers):
         raise not_allowed(name, numbers.tolist()[0], "numbers")
     return numbers.astype(np.float64)
+
+
+def _check_length(goals: np.ndarray, **columns: np.ndarray | None) -> None:
+    for name, values in columns.items():
+        if values is not None and len(values) != len(goals):
+            raise InputError(
+                f"outcomes: shapes of goals, {name} {goals.shape, values.shape}; must be equal"
+            )
 
 
 def _rounded(values: np.ndarray) -> np.ndarray:

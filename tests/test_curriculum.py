@@ -392,6 +392,9 @@ CASES = {
     "indices: 'x' is a name of 2 goals; allowed: 0 to 1": lambda: Curriculum(
         ["x", "x"], "random"
     ).lost("x"),
+    "gate: 'x' is not allowed; allowed: all, spread, mixed, or": lambda: make("random").admitted(
+        [1], [1], "x"
+    ),
     "n: 13 is not allowed; allowed: 0 to 12, the goals": lambda: make("random").sample(13, False),
     "curriculum: this is no state": lambda: make("random").load_state_dict({}),
     "outcomes: shapes of goals, success": lambda: make("random").update([1], [0, 1]),
@@ -710,6 +713,28 @@ def test_metrics_are_numbers_by_name() -> None:
     expected |= {"silent": 0, "effective_goals": 12, "lost": 1, "epsilon": 1}
     expected |= {"share/grasp": 0.5, "share/grow": 0.5}
     assert found == pytest.approx({f"goals/{name}": value for name, value in expected.items()})
+
+
+@pytest.mark.parametrize(
+    ("gate", "admitted"),
+    [
+        ("all", [1, 1, 1, 1, 1, 1, 1, 0]),
+        ("spread", [1, 1, 0, 0, 0, 1, 1, 0]),
+        ("mixed", [1, 1, 0, 0, 0, 0, 0, 0]),
+        (lambda groups: groups.reward > 0.5, [0, 0, 1, 1, 0, 0, 0, 0]),
+    ],
+)
+@pytest.mark.parametrize("name", ["random", "plr"])
+def test_a_gate_says_what_is_trained_on_and_changes_nothing(
+    name: str, gate: Any, admitted: list[int]
+) -> None:
+    curriculum = make(name)
+    goals, rewards = [3, 3, 0, 0, 1, 2, 2, 2], [1, 0, 1, 1, 0.1, 0.2, 0.4, None]
+    state = curriculum.state_dict()
+    for order in (np.arange(8), np.random.default_rng(0).permutation(8)):
+        mixed = curriculum.admitted(np.array(goals)[order], np.array(rewards)[order], gate)
+        np.testing.assert_array_equal(mixed, np.array(admitted, bool)[order])
+    assert curriculum.state_dict() == state
 
 
 def test_goals_are_named_by_row_text_or_key() -> None:

@@ -182,9 +182,10 @@ def test_every_applicable_figure_is_drawn_with_its_numbers_of_seeds(partial, goa
     assert ("calibration" in names) == (goal_space == FULL)
     for name in names:
         figure = figures.draw(name, results, statistics, goal_space)
-        words = " ".join(text.get_text() for text in figure.texts)
+        words = " ".join(text.get_text() for text in visible_texts(figure))
         chosen = "n = 1 to 3 seeds " if goal_space == FULL else "n = 3 seeds "
         wanted = {"calibration": "n = 1 seed ", "exploitation": chosen}
+        wanted["overview"] = "mean of 1 to 3 runs"
         assert wanted.get(name, "n = 1 to 3 seeds ") in words, name
         shown = visible_texts(figure)
         for text in shown:
@@ -192,14 +193,14 @@ def test_every_applicable_figure_is_drawn_with_its_numbers_of_seeds(partial, goa
             assert box.x0 >= 0, text.get_text()
             assert box.x1 <= figure.bbox.x1, text.get_text()
         labels = {text.get_text() for text in shown}
-        if name != "calibration":
+        if name not in ("calibration", "overview"):
             count = 2 if goal_space == FULL else 1
             everyone = {f"Random, n = {count}", "EK-Online-ALP, n = 3"}
             assert everyone - labels == (
                 {f"Random, n = {count}"} if name == "exploitation" else set()
             )
         assert goal_space == FULL or "MAGELLAN" not in " ".join(labels)
-    assert goal_space == FULL or len(names) == 7
+    assert goal_space == FULL or len(names) == 8
 
 
 def test_figures_that_lost_their_sampler_and_goal_spaces_without_runs_are_refused(partial):

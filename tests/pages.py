@@ -54,6 +54,12 @@ def between_markers(name: str, text: str) -> str:
     return parts(name, text)[1].strip()
 
 
+CATEGORY_WORDS = {
+    "grasp": "grasping",
+    "grow_plant": "plants",
+    "grow_herbivore": "herbivores",
+    "grow_carnivore": "carnivores",
+}
 PAPERS_ERRORS = {
     "grasp": (".01", ".98", ".01"),
     "grow_plant": (".05", ".78", ".03"),
@@ -110,6 +116,36 @@ def finding(
     header = ["sampler", "success over training", "unseen goals", "grasping mastered"]
     header += ["plants", "herbivores", "carnivores"]
     return in_table(header, rows)
+
+
+FOLLOWS = {
+    "ek_online": "EK-Online-ALP: learning progress of each category, which an expert names",
+    "magellan": "MAGELLAN: learning progress of each goal, as the agent's own model predicts it",
+    "online": "Online-ALP: learning progress of each goal, from its own outcomes",
+    "random": "nothing: uniform choice",
+}
+
+
+def equal(folder: str, sampler: str, variant: str = "base", split: str = "train") -> pd.Series:
+    """Mean success of each run until the fewest episodes of any, by seed: (seeds,)."""
+    (term,) = contrasts.parse(f"{sampler}/{variant}")
+    return contrasts.scores(of(folder), term, "equal", split).mean(axis=1)
+
+
+def first_page() -> str:
+    """A row for each sampler of the reference study, for the README."""
+    rows = []
+    for sampler, follows in FOLLOWS.items():
+        algorithm = Algorithm(sampler, "base")
+        means = (success("samplers", sampler), equal("samplers", sampler))
+        means += (success("samplers", sampler, split="unseen"),)
+        times = times_of(of("samplers"), algorithm, "25k", "train")
+        most = [CATEGORY_WORDS[name] for name, (_, flags) in times.items() if flags.mean() > 0.5]
+        cells = (f"{mean.mean():.2f}".lstrip("0") for mean in means)
+        words = "all four" if len(most) == len(times) else ", ".join(most)
+        rows.append([f"`{sampler}`", follows, *cells, words])
+    header = ["sampler", "follows", "success, equal steps", "equal episodes", "unseen goals"]
+    return in_table([*header, "mastered by most runs"], rows)
 
 
 def separated() -> str:
@@ -810,7 +846,7 @@ def layers() -> str:
 
 BLOCKS = {
     ("architecture", "layers"): layers,
-    ("README", "finding"): finding,
+    ("README", "first page"): first_page,
     ("paper", "unseen"): lambda: unseen_errors(of("samplers")),
     ("simulated", "observed"): lambda: simulated("observed"),
     ("simulated", "known"): lambda: simulated("known"),

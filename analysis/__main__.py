@@ -305,10 +305,11 @@ def _coverage(arguments: Arguments) -> None:
     ),
     option(
         "--of",
-        choices=("success", "error", "gain", "collapse"),
+        choices=("success", "equal", "error", "gain", "collapse"),
         default="success",
-        help="success over training, error of the predicted competence, success at the end minus "
-        "at the start, or learning progress at a category's first collapse minus its largest "
+        help="success over training, the same until the fewest episodes of any run (steps, if "
+        "episodes end the runs), error of the predicted competence, success at the end minus at "
+        "the start, or learning progress at a category's first collapse minus its largest "
         "before (default: success)",
     ),
     against("observed"),

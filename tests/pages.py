@@ -101,21 +101,43 @@ def finding(
     folder: str = "samplers",
     variants: Sequence[str] = ("base",),
     samplers: Sequence[str] = ("ek_online", "magellan", "online", "random"),
+    equal: bool = False,
 ) -> str:
-    """A row for each sampler and variant: what its runs master, and when half of them have."""
+    """A row for each sampler and variant: what its runs master, and when half of them have.
+
+    equal: with success at equal episodes, too.
+    """
     results = of(folder)
     rows = []
+    mastered_by = ["grasping mastered", "plants", "herbivores", "carnivores"]
     for algorithm in (Algorithm(*one) for one in itertools.product(samplers, variants)):
         areas = [f"{success(folder, *algorithm, split).mean():.2f}" for split in SPLITS]
+        if equal:
+            (term,) = contrasts.parse("/".join(algorithm))
+            at_equal = (contrasts.scores(results, term, "equal", split) for split in SPLITS)
+            areas += [f"{values.mean(axis=None):.2f}" for values in at_equal]
         mastered = []
         for at, flags in times_of(results, algorithm, "25k", "train").values():
             half = until_half(at, flags)
             mastered.append(f"{flags.sum()} of {len(flags)}{half and ', '}{half}")
         label = f"`{algorithm.sampler}`" if len(variants) == 1 else named(algorithm)
         rows.append([label, *areas, *mastered])
-    header = ["sampler", "success over training", "unseen goals", "grasping mastered"]
-    header += ["plants", "herbivores", "carnivores"]
-    return in_table(header, rows)
+    header = ["sampler", "success over training", "unseen goals"]
+    header += ["at equal episodes", "unseen goals"] * equal
+    return in_table([*header, *mastered_by], rows)
+
+
+def at_equal_episodes() -> str:
+    """MAGELLAN's leads over the same steps, and at equal episodes."""
+    rows = []
+    for other, split in OTHERS:
+        text = f"magellan - {other}"
+        cells = []
+        for measure in ("success", "equal"):
+            (one,) = contrasts.compare(of("samplers"), [text], measure, [split])
+            cells.append(with_ends(contrasts.total(one.terms, one.sides).mean(axis=1)))
+        rows.append([f"`{other}`", split, *cells])
+    return in_table(["MAGELLAN minus", "goals", "at equal steps", "at equal episodes"], rows)
 
 
 FOLLOWS = {
@@ -861,7 +883,8 @@ BLOCKS = {
         of("memory"), "magellan/short - magellan/base"
     ),
     ("separated", "memory estimates"): lambda: estimates_and_practice(["memory"]),
-    ("samplers", "finding"): finding,
+    ("samplers", "finding"): lambda: finding(equal=True),
+    ("samplers", "samplers equal"): at_equal_episodes,
     ("samplers", "samplers success"): lambda: compared_in(
         of("samplers"), "magellan - random", "magellan - online", "magellan - ek_online"
     ),

@@ -10,7 +10,7 @@ import pandas as pd
 
 from analysis.report.finding import run_counts
 from analysis.statistics.matrices import SCORES, settings
-from analysis.statistics.primary import PRIMARY_SCORE, equal_steps
+from analysis.statistics.primary import PRIMARY_SCORE, equal_length
 from analysis.statistics.summaries import MEAN
 from analysis.tables.coverage import sentence
 from analysis.tables.grid import UNIT_WORDS, Algorithm, number_text, run_names, run_of
@@ -68,7 +68,7 @@ class Numbers(NamedTuple):
 
     def at_steps(self) -> Table:
         """The secondary comparison, at equal environment steps."""
-        steps = f"{equal_steps(self.results, self.goal_space):,.0f} environment steps"
+        steps = f"{equal_length(self.results, self.goal_space):,.0f} environment steps"
         scope = f"Secondary, over the first {steps}{self.results.counted_from} of each run: "
         return self._compared("comparison_steps", scope)
 

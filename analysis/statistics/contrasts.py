@@ -39,6 +39,7 @@ from analysis.statistics.matrices import (
     settings,
     success_curves,
 )
+from analysis.statistics.primary import means_at_equal_length
 from analysis.tables.grid import Algorithm, Run, run_name
 from analysis.tables.printing import Table, chance, interval_cell
 from analysis.tables.results import SPLITS, Results, rows_where
@@ -99,6 +100,8 @@ def parse(text: str) -> tuple[Term, ...]:
 
 MEASURES = {
     "success": "Mean success over training",
+    "equal": "Mean success over as many episodes as the shortest run has (steps, if episodes end "
+    "the runs)",
     "error": "Error of the predicted competence, mean over training",
     "gain": "Success at the last evaluation minus at the first",
     "collapse": "Learning progress at the first collapse minus its largest before",
@@ -203,6 +206,8 @@ def scores(
     if of == "gain":
         curves = success_curves(results, algorithm, space, split)
         values = curves[..., -1] - curves[..., 0]
+    elif of == "equal":
+        values = means_at_equal_length(results, algorithm, space, split)
     else:
         values = score_matrices(results, algorithm, space, split)["area"]
     names = list(evaluated_categories(results, space, split))

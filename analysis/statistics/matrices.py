@@ -138,11 +138,11 @@ def mean_until(curve: Matrix, steps: Matrix, limit: float) -> float:
 
     Args:
         curve: success, (points,).
-        steps: environment steps at each point of the run, not decreasing, (points,).
+        steps: environment steps or episodes at each point of the run, not decreasing, (points,).
         limit: at most the last of `steps`; the curve is interpolated linearly there.
     """
     if (np.diff(steps) < 0).any():
-        raise InputError("evaluation.csv: environment steps fall from one evaluation to the next")
+        raise InputError("evaluation.csv: counts fall from one evaluation to the next")
     inside = steps < limit
     if not inside.any():
         return float(curve[0])

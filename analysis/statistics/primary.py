@@ -54,20 +54,30 @@ def run_means(
     return score_matrices(results, algorithm, goal_space, split)[score].mean(axis=1)
 
 
-def equal_steps(results: Results, goal_space: str) -> float:
-    """Environment steps of the shortest run of a goal space."""
+def other_unit(results: Results) -> str:
+    """Column of what a run's budget does not fix: steps if episodes end the runs, else episodes."""
+    return "step" if results.unit == "episodes" else "episode"
+
+
+def equal_length(results: Results, goal_space: str) -> float:
+    """Length of the shortest run of a goal space, in `other_unit`."""
     frame = results.table("evaluation", goal_space=goal_space)
-    return float(frame.groupby(list(RUN_COLUMNS))["step"].max().min())
+    return float(frame.groupby(list(RUN_COLUMNS))[other_unit(results)].max().min())
 
 
-def run_means_until(
-    results: Results, algorithm: Algorithm, goal_space: str, split: str, limit: float
+def means_at_equal_length(
+    results: Results, algorithm: Algorithm, goal_space: str, split: str
 ) -> Matrix:
-    """As `run_means`, over the first `limit` environment steps instead of all episodes: (runs,)."""
-    curves = success_curves(results, algorithm, goal_space, split).mean(axis=1)
-    steps = success_curves(results, algorithm, goal_space, split, "step")[:, 0]
-    runs = zip(curves, steps, strict=True)
-    return np.array([matrices.mean_until(curve, points, limit) for curve, points in runs])
+    """Mean success up to `equal_length` instead of over all training: (runs, categories)."""
+    curves = success_curves(results, algorithm, goal_space, split)
+    points = success_curves(results, algorithm, goal_space, split, other_unit(results))[:, 0]
+    limit = equal_length(results, goal_space)
+    return np.array(
+        [
+            [matrices.mean_until(curve, at, limit) for curve in run]
+            for run, at in zip(curves, points, strict=True)
+        ]
+    )
 
 
 @register_statistic("comparison")
@@ -87,10 +97,9 @@ def comparison_steps(results: Results) -> pd.DataFrame:
 
     Secondary throughout. No rows if steps or updates end the runs: their steps are equal already.
     """
-    limits = {name: equal_steps(results, name) for name in results.goal_spaces}
 
     def means(algorithm: Algorithm, goal_space: str, split: str, score: str) -> Matrix:
-        return run_means_until(results, algorithm, goal_space, split, limits[goal_space])
+        return means_at_equal_length(results, algorithm, goal_space, split).mean(axis=1)
 
     if results.unit != "episodes":
         return pd.DataFrame(columns=list(COMPARISON_COLUMNS))

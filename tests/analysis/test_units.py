@@ -11,7 +11,7 @@ import pytest
 from analysis import figures
 from analysis.report import summary
 from analysis.report.finding import numbers
-from analysis.statistics import matrices, primary, summaries
+from analysis.statistics import contrasts, matrices, primary, summaries
 from analysis.statistics.practice_shares import by_length, run_counts, window_shares
 from analysis.tables import store
 from analysis.tables.diagnosis import _check_unit
@@ -160,7 +160,7 @@ def test_a_mean_up_to_a_number_of_steps_by_hand():
     # Two evaluations at the same step have no width.
     twice = np.array([0.0, 100.0, 100.0, 200.0])
     assert matrices.mean_until(np.array([0.0, 0.4, 0.6, 1.0]), twice, 200.0) == pytest.approx(0.5)
-    with pytest.raises(InputError, match="steps fall"):
+    with pytest.raises(InputError, match="counts fall"):
         matrices.mean_until(curve, np.array([0.0, 100.0, 50.0]), 40.0)
 
 
@@ -182,7 +182,7 @@ def hand_made(tmp_path_factory):
 
 
 def test_the_comparison_at_equal_steps_by_hand(hand_made):
-    assert primary.equal_steps(hand_made, SPACE) == 2_000
+    assert primary.equal_length(hand_made, SPACE) == 2_000
     frame = primary.comparison_steps(hand_made)
     assert list(frame.columns) == list(primary.COMPARISON_COLUMNS)
     assert set(frame["split"]) == {"train", "unseen"}
@@ -196,6 +196,27 @@ def test_the_comparison_at_equal_steps_by_hand(hand_made):
     # By episodes they are the same.
     by_episodes = primary.comparison(hand_made)
     np.testing.assert_allclose(by_episodes["difference"], 0.0, atol=1e-12)
+
+
+@pytest.mark.parametrize("unit", ["episodes", "steps"])
+def test_a_contrast_at_equal_lengths_by_hand(hand_made, unit):
+    """Where steps end the runs, up to the fewest episodes, each category by itself."""
+    if unit == "steps":
+        # The mirror image: equal steps, episodes as many as the steps were.
+        evaluation = hand_made.tables["evaluation"]
+        swapped = evaluation.rename(columns={"step": "episode", "episode": "step"})
+        runs = json.loads(json.dumps(hand_made.manifest["runs"]))
+        for run in runs:
+            run["config"]["budget"] |= {"episodes": 0, "steps": 2_000}
+        hand_made = synthetic.with_tables(hand_made, evaluation=swapped)
+        hand_made = synthetic.with_manifest(hand_made, runs=runs)
+    assert hand_made.unit == unit
+    (term,) = contrasts.parse("random")
+    found = contrasts.scores(hand_made, term, "equal")
+    expected = [2_000 / (2 * (4_000 + 400 * seed)) for seed in range(3)]
+    for name in ("grasp", "grow_carnivore"):
+        np.testing.assert_allclose(found[name], expected, rtol=1e-3)  # whole steps
+    np.testing.assert_allclose(contrasts.scores(hand_made, term, "success"), 0.5)
 
 
 def test_the_report_has_both_and_the_cost(hand_made):

@@ -141,10 +141,10 @@ def at_equal_episodes() -> str:
 
 
 FOLLOWS = {
-    "ek_online": "EK-Online-ALP: learning progress of each category, which an expert names",
-    "magellan": "MAGELLAN: learning progress of each goal, as the agent's own model predicts it",
-    "online": "Online-ALP: learning progress of each goal, from its own outcomes",
-    "random": "nothing: uniform choice",
+    "ek_online": "EK-Online-ALP: the learning progress of each category, told by an expert",
+    "magellan": "MAGELLAN: that of each goal, predicted by the agent's model",
+    "online": "Online-ALP: that of each goal, from its outcomes",
+    "random": "nothing",
 }
 
 

@@ -128,7 +128,7 @@ def test_the_readme_quotes_practice_and_mastery():
     own = runs[(runs["sampler"] == "magellan") & (runs["variant"] == "base")].head(12)
     says(
         "fewer than 200 carnivore episodes masters carnivores",
-        f"With more than 800, {mastered[runs['practised'] > 800].mean():.0%} do".replace("%", " %"),
+        f"With more than 800, {mastered[runs['practice'] > 800].mean():.0%} do".replace("%", " %"),
         f"gives them {own['practice'].min():.0f} to {own['practice'].max():.0f}",
     )
 
@@ -181,7 +181,7 @@ def test_every_page_is_named_on_the_first_or_among_the_studies():
     index = ROOT / "docs" / "studies" / "README.md"
     named = set()
     for path in (ROOT / "README.md", index):
-        links = re.findall(r"\]\(([\w/.]+\.md)\)", path.read_text(encoding="utf-8"))
+        links = re.findall(r"\]\(([\w/.]+\.md)[#)]", path.read_text(encoding="utf-8"))
         named |= {(path.parent / link).resolve() for link in links}
     unnamed = pages - named
     assert not unnamed

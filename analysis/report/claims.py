@@ -7,6 +7,7 @@ verdicts, fixed before the runs that it judges.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -44,12 +45,14 @@ class Study(Section):
         halves: whether both halves of the seeds must agree in sign with all of them.
         setting: model, budget, learner.
         fixed: when the rules of its claims were written down.
+        column: where its claims stand in the first table.
     """
 
     seeds: Annotated[int, Field(ge=1)]
     halves: bool = False
     setting: str
     fixed: str
+    column: str = "here"
 
 
 class Claim(Section):
@@ -64,6 +67,8 @@ class Claim(Section):
     expected: str
     split: Literal["train", "unseen"] = "train"
     category: str = ""
+    asks: str = ""
+    note: str = ""
     why: str = "unexplained"
     decides: str = ""
 
@@ -117,16 +122,45 @@ class Claim(Section):
         return word, float(number)
 
 
+class Tests(Section):
+    """Tests of a protocol's family: p of the claims with this question is corrected over them."""
+
+    study: str
+    question: str
+    measure: Literal["success", "error"] = "success"
+    values: Sequence[str]
+    splits: Sequence[Literal["train", "unseen"]] = ("train", "unseen")
+
+
 class Claims(Section):
-    """The claims file: claims of the paper, and of others."""
+    """The claims file: claims of the paper, and of others, and further tests of their families."""
 
     studies: Mapping[str, Study]
     claims: Sequence[Claim]
     others: Sequence[Claim] = ()
+    tests: Sequence[Tests] = ()
+
+    @property
+    def further(self) -> list[Claim]:
+        """Those of `tests` that are no claims, as claims without words."""
+        words = {"claim": "", "source": "", "expected": "above 0"}
+        keys = ("study", "question", "measure", "value", "split")
+        found = [
+            Claim.model_validate({**words, **dict(zip(keys, (*head, value, split), strict=True))})
+            for tests in self.tests
+            for head in [(tests.study, tests.question, tests.measure)]
+            for value, split in itertools.product(tests.values, tests.splits)
+        ]
+        known = [
+            [getattr(claim, key) for key in keys]
+            for claim in (*self.claims, *self.others)
+            if claim.rule[0] != "within" and not claim.category
+        ]
+        return [one for one in found if [getattr(one, key) for key in keys] not in known]
 
     @model_validator(mode="after")
     def _check_studies(self) -> Claims:
-        for claim in (*self.claims, *self.others):
+        for claim in (*self.claims, *self.others, *self.further):
             if claim.study not in self.studies:
                 allowed = ", ".join(self.studies)
                 raise InputError(f"study: {claim.study!r} is unknown; allowed: {allowed}")
@@ -139,7 +173,8 @@ class Judged(NamedTuple):
     Attributes:
         n: runs, or pairs of runs with the same seed.
         p: two-sided, mean against threshold; NaN if the rule is `within`.
-        p_holm: corrected over the claims of the same study and question.
+        p_holm: corrected over the claims of the same question, and further tests of its family.
+        equal: the value at equal episodes, of mean success where steps end the runs.
     """
 
     claim: Claim
@@ -149,6 +184,7 @@ class Judged(NamedTuple):
     high: float = math.nan
     p: float = math.nan
     p_holm: float = math.nan
+    equal: float = math.nan
     verdict: Verdict = "not tested"
 
 
@@ -179,13 +215,15 @@ def judge_by(claims: Claims, results: Mapping[str, Results]) -> list[Judged]:
     Raises:
         InputError: a claim names a category or an estimator that the tables lack.
     """
-    listed = [*claims.claims, *claims.others]
-    judged = [
-        _estimate(claim, claims.studies[claim.study], results.get(claim.study)) for claim in listed
-    ]
-    families = [(claim.study, claim.question) for claim in listed]
-    corrected = holm_within([result.p for result in judged], families)
-    judged = [result._replace(p_holm=p) for result, p in zip(judged, corrected, strict=True)]
+    listed, further = [*claims.claims, *claims.others], claims.further
+    judged, tested = (
+        [_estimate(one, claims.studies[one.study], results.get(one.study)) for one in group]
+        for group in (listed, further)
+    )
+    # A test without its runs counts as one that shows nothing: no p gets smaller for want of runs.
+    p_values = [one.p for one in judged] + [1.0 if one.p != one.p else one.p for one in tested]
+    corrected = holm_within(p_values, [claim.question for claim in (*listed, *further)])
+    judged = [one._replace(p_holm=p) for one, p in zip(judged, corrected, strict=False)]
     return [
         result._replace(verdict=_verdict(result, claims.studies[result.claim.study], results))
         for result in judged
@@ -211,23 +249,30 @@ def _estimate(claim: Claim, study: Study, results: Results | None) -> Judged:
         flipped = sign_flip_test(values - origin, BOOTSTRAP.confidence, BOOTSTRAP.seed)
         bounds, p = (flipped.low + origin, flipped.high + origin), flipped.p
     p = math.nan if word == "within" else p
-    return Judged(claim, len(values), float(values.mean()), *bounds, p, math.nan, "undecided")
+    equal = math.nan
+    if claim.measure == "success" and results.unit != "episodes":
+        equal = float(_values_by_seed(claim, results, "equal").mean())
+    numbers = float(values.mean()), *bounds, p, math.nan, equal
+    return Judged(claim, len(values), *numbers, "undecided")
 
 
-def _values_by_seed(claim: Claim, results: Results) -> Matrix:
-    """The claim's value for each seed that all its algorithms have, increasing seeds: (n,)."""
-    sides = [_measure(claim, results, term) for term in claim.terms]
+def _values_by_seed(claim: Claim, results: Results, measure: str = "") -> Matrix:
+    """The claim's value for each seed that all its algorithms have, increasing seeds: (n,).
+
+    measure: instead of the claim's.
+    """
+    sides = [_measure(claim, results, term, measure or claim.measure) for term in claim.terms]
     return contrasts.total(claim.terms, sides).to_numpy()
 
 
-def _measure(claim: Claim, results: Results, term: Term) -> pd.Series:
-    """The measure of each run of a term, by seed."""
-    if claim.measure == "mastered":
+def _measure(claim: Claim, results: Results, term: Term, measure: str) -> pd.Series:
+    """A measure of each run of a term, by seed."""
+    if measure == "mastered":
         space, algorithm = term.goal_space or results.goal_spaces[0], term.algorithm(results)
         times = times_of(results, algorithm, space, claim.split).values()
         mastered = np.all([flags for _, flags in times], axis=0)
         return pd.Series(mastered, results.seeds_of(algorithm, space), dtype=np.float64)
-    scores = contrasts.scores(results, term, claim.measure, claim.split)
+    scores = contrasts.scores(results, term, measure, claim.split)
     if not claim.category:
         return scores.mean(axis=1)
     if claim.category not in scores:
@@ -287,12 +332,17 @@ def _numbers(judged: Judged) -> str:
     return f"{measured}: {value} ({interval}){chances}, n = {n}."
 
 
-HEADER = ("claim", "source", "value", "95% interval", "n", "p, Holm", "verdict", "study")
+HEADER = (
+    *("claim", "source", "value", "95% interval", "at equal episodes", "n", "p, Holm"),
+    *("verdict", "study"),
+)
 SETTINGS = ("study", "setting", "runs needed", "rules were fixed")
 
 
 def to_tables(claims: Claims, judged: Sequence[Judged]) -> list[Table]:
-    """Tables of the paper's claims, other claims, studies, and why the rest is not reproduced."""
+    """Tables of the questions, the paper's claims, other claims, studies, and why the rest is not
+    reproduced.
+    """
     count = len(claims.claims)
     titles = {"Claims of the paper": judged[:count], "Claims of others": judged[count:]}
     verdicts = [
@@ -314,6 +364,7 @@ def to_tables(claims: Claims, judged: Sequence[Judged]) -> list[Table]:
         if result.verdict != "reproduced"
     ]
     return [
+        *_questions(claims, judged),
         *verdicts,
         Table("Studies", SETTINGS, studies),
         Table(
@@ -324,14 +375,31 @@ def to_tables(claims: Claims, judged: Sequence[Judged]) -> list[Table]:
     ]
 
 
+def _questions(claims: Claims, judged: Sequence[Judged]) -> list[Table]:
+    """Table of what claims ask, a column for each kind of study; none if no claim asks."""
+    columns = list(dict.fromkeys(study.column for study in claims.studies.values()))
+    answers: dict[str, dict[str, str]] = {}
+    for one in (one for one in judged if one.claim.asks):
+        words = one.claim.note or "not tested" if one.verdict == "not tested" else one.verdict
+        if one.verdict != "not tested":
+            value, *_ = _statistics(one)
+            equal = "" if np.isnan(one.equal) else f"; {one.equal:+.3f} at equal episodes"
+            words += f": {value}{equal}"
+        answers.setdefault(one.claim.asks, {})[claims.studies[one.claim.study].column] = words
+    rows = [[asks, *(cells.get(name, "") for name in columns)] for asks, cells in answers.items()]
+    return [Table("In short", ("the paper's claim", *columns), rows)] * bool(rows)
+
+
 def _cells(claims: Claims, judged: Judged) -> list[str]:
     claim = judged.claim
-    study = f"`{claim.study}`"
-    names = [claim.sentence, claim.source]
+    names, note = [claim.sentence, claim.source], f"; {claim.note}" * bool(claim.note)
     if judged.verdict == "not tested":
         n = f"{judged.n} of {claims.studies[claim.study].seeds}"
-        return [*names, "", "", n, "", "not tested", study]
-    return [*names, *_statistics(judged), f"**{judged.verdict}**", study]
+        return [*names, "", "", "", n, "", f"not tested{note}", f"`{claim.study}`"]
+    value, interval, n, p = _statistics(judged)
+    equal = "" if np.isnan(judged.equal) else f"{judged.equal:+.3f}"
+    verdict = f"**{judged.verdict}**{note}"
+    return [*names, value, interval, equal, n, p, verdict, f"`{claim.study}`"]
 
 
 def _statistics(judged: Judged) -> tuple[str, str, str, str]:

@@ -86,6 +86,30 @@ def test_tests_of_a_question_are_corrected_together(reference):
     assert [claim.p_holm / claim.p for claim in listed] == pytest.approx([2, 2, 1])
 
 
+def test_further_tests_of_the_protocol_count_too(reference):
+    """Three values on both splits, one a claim as well, one without runs."""
+    given = file_of(LEAD, (*LEAD, {"question": "another"}))
+    values = ["magellan - random", "magellan - online", "magellan/other - random"]
+    tests = [{"study": "known", "question": "q", "values": values}]
+    given = claims.Claims.model_validate({**given.model_dump(), "tests": tests})
+    first, other = claims.judge_by(given, {"known": reference})
+    assert (first.p_holm / first.p, other.p_holm / other.p) == pytest.approx((6, 1))
+
+
+def test_the_first_table_has_a_row_for_each_question(reference):
+    """Columns are those of the studies; a note stands in for a verdict that is not there yet."""
+    asked = {"asks": "Is it ahead?"}
+    given = file_of((*LEAD, asked), LEAD).model_dump()
+    given["studies"]["long"] = {**given["studies"]["known"], "column": "longer"}
+    later = {**given["claims"][0], "study": "long", "note": "so far 3 of 4"}
+    given = claims.Claims.model_validate({**given, "claims": [*given["claims"], later]})
+    first, paper, *_ = claims.to_tables(given, claims.judge_by(given, {"known": reference}))
+    assert first.columns == ("the paper's claim", "here", "longer")
+    [row] = first.rows
+    assert (row[0], row[1][:12], row[2]) == ("Is it ahead?", "reproduced: ", "so far 3 of 4")
+    assert paper.rows[2][-2] == "not tested; so far 3 of 4"
+
+
 def test_both_halves_must_agree(reference):
     lead = ("success", "online - random + random", "above 0.22")
     (whole,) = judge(reference, lead)

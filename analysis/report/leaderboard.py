@@ -22,7 +22,7 @@ from analysis.statistics.standing import Standing, scores_of, standings
 from analysis.studies import axes
 from analysis.studies.axes import CEILING, FLOOR
 from analysis.tables import store
-from analysis.tables.printing import head, interval_cell, p_equals, row
+from analysis.tables.printing import chance, head, interval_cell, p_equals, row
 from analysis.tables.results import rows_where
 from magellan.core.errors import InputError
 from magellan.core.files import write_atomically, write_table
@@ -37,6 +37,9 @@ BLOCK = re.compile(f"{BEGIN}\n(.*?){END}", re.DOTALL)
 TABLES = (("rules_long", "frontier"), ("rules",), ("craft",))
 """Folders of combined tables, for each place those of the same seeds and length; those of the first
 learner are left out."""
+PROTOCOLS = {"magellan": 0.079, "pcl": 0.127}
+"""p of `frontier` minus these, where it is the best of its track: that of its study's protocol, of
+eight tests on both splits (docs/studies/rules.md)."""
 SIMULATED = "axes"
 COLUMNS = (
     *("rule", "world", "track", "success", "success_low", "success_high"),
@@ -191,11 +194,12 @@ def _page_cells(entry: Row) -> list[str]:
     standing, place = entry
     seconds, _ = place.costs[standing.rule]
     gain = _interval_text(standing.gain, "+.2f")
+    planned = PROTOCOLS.get(standing.rule) if "frontier" in place.folders else None
     return [
         f"[`{standing.rule}`](#{standing.rule})",
         _interval_text(standing.success, ".2f"),
         gain if np.isnan(standing.p_floor) else f"{gain}, {p_equals(standing.p_floor)}",
-        axes.against_best(standing),
+        f"{chance(planned)} (protocol)" if planned else axes.against_best(standing),
         f"{seconds:.2g}" if seconds < 1 else f"{seconds:.0f}",
     ]
 

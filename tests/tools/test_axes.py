@@ -11,11 +11,11 @@ import pytest
 from analysis.report import leaderboard
 from analysis.statistics.standing import standings
 from analysis.studies import axes as study
-from analysis.tables.printing import render
+from analysis.tables.printing import chance, render
 from magellan.core.errors import InputError
 from magellan.samplers import SAMPLERS, GoalSampler, Rule, register_sampler
 from magellan.tools import axes
-from tests.pages import REFERENCE, between_markers, page
+from tests.pages import REFERENCE, between_markers, frontier_tests, page
 from tests.test_curriculum import OF_MODELS, without
 
 
@@ -166,6 +166,10 @@ def test_the_pages_are_those_of_the_tables():
     assert between_markers("axes", page("axes")) == render(study.tables(table)).strip()
     rows = leaderboard.rows(REFERENCE)
     assert between_markers("leaderboard", page("leaderboard")) == leaderboard.page(rows).strip()
+    protocol = frontier_tests().splitlines()
+    for rule, p in leaderboard.PROTOCOLS.items():
+        [row] = [line for line in protocol if f"| `{rule}` | train |" in line]
+        assert row.endswith(f"| {chance(p)} |")
     with (REFERENCE / "leaderboard.csv").open() as file:
         header, *lines = csv.reader(file)
     assert header == list(leaderboard.COLUMNS)

@@ -541,6 +541,42 @@ def frontier_tests() -> str:
     return pairs_tested(frontier_scores(), [("frontier", other) for other in others])
 
 
+def yoked_scores(arms: Sequence[str] = ("other",)) -> dict[str, dict[str, pd.Series]]:
+    """Split -> name -> mean success of each run, of the arms and of the samplers beside them."""
+    return {
+        split: {
+            **{f"scripted/{arm}": success("yoked", "scripted", arm, split) for arm in arms},
+            **{name: success("samplers", name, split=split) for name in ("magellan", "random")},
+        }
+        for split in SPLITS
+    }
+
+
+def yoked() -> str:
+    """What runs master that follow MAGELLAN's shares, and what its own and random ones do."""
+    arm = finding("yoked", ["other"], ["scripted"]).replace("`scripted`", "`scripted/other`")
+    beside = finding("samplers", ["base"], ["magellan", "random"]).splitlines()[2:]
+    return "\n".join([arm, *beside])
+
+
+def yoked_tests() -> str:
+    """The finished arm minus the samplers beside it, on both splits, uncorrected."""
+    scores = yoked_scores()
+    rows = [
+        [
+            f"`{other}`",
+            split,
+            with_ends(values := means["scripted/other"] - means[other]),
+            contrasts.halves(np.asarray(values)),
+            printing.chance(sign_flip_test(np.asarray(values)).p),
+        ]
+        for other in ("magellan", "random")
+        for split, means in scores.items()
+    ]
+    header = ["`scripted/other` minus", "goals", "difference", "halves of the seeds"]
+    return in_table([*header, "p, uncorrected"], rows)
+
+
 def practised(results: store.Results) -> pd.DataFrame:
     """Mean share of a run's episodes that each category gets; rows are samplers and variants."""
     keys = ["sampler", "variant", "seed"]
@@ -878,6 +914,8 @@ BLOCKS = {
     ("smollm2", "smollm2 estimation"): lambda: observed_errors("smollm2"),
     ("smollm2", "smollm2 behaviour"): lambda: to_markdown(behaviour, of("smollm2")),
     ("separated", "separated"): separated,
+    ("yoked", "yoked"): yoked,
+    ("yoked", "yoked tests"): yoked_tests,
     ("separated", "memory"): lambda: finding("memory", ["base", "short"], ["magellan"]),
     ("separated", "memory tests"): lambda: compared_in(
         of("memory"), "magellan/short - magellan/base"

@@ -17,8 +17,6 @@ from magellan.backends.machine import core_speed, cpu_model
 from magellan.config import RunConfig, own_code_of
 from magellan.core.errors import InputError
 from magellan.model.files import model_digest
-from magellan.model.loading import load_tokenizer
-from magellan.model.tokenizers import digest
 
 LIBRARIES = ("torch", "transformers", "peft", "numpy", "gymnasium", "safetensors", "tokenizers")
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -64,6 +62,9 @@ class Origin:
         Raises:
             InputError: a file of the backbone cannot be read.
         """
+        from magellan.model.loading import load_tokenizer  # the rest needs no torch
+        from magellan.model.tokenizers import digest
+
         backbone = {"model": config.backbone.model, "sha256": model_digest(folder)}
         tokens, own = digest(load_tokenizer(config.backbone.model)), own_code_of(config)
         code, libraries = code_version(), library_versions()

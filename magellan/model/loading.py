@@ -302,10 +302,13 @@ def _check_keys(name: str, loading: Mapping[str, Any]) -> None:
 def _check_tied(name: str, shape: PreTrainedModel, model: PreTrainedModel) -> None:
     """Refuse stored weights that differ though they are to be one, such as embeddings and head.
 
-    `transformers` 5 keeps both then.
+    `transformers` 5 keeps both then. Encoder-decoders are let pass: configurations of T5s say that
+    the weights are one whatever config.json says, and flan-T5s have two.
 
     shape: the model as its config.json describes it, without weights.
     """
+    if shape.config.is_encoder_decoder:
+        return
     first: dict[int, str] = {}
     weights = dict(model.named_parameters(remove_duplicate=False))
     for key, described in shape.named_parameters(remove_duplicate=False):

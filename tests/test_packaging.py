@@ -79,7 +79,7 @@ def test_every_imported_package_is_a_direct_dependency() -> None:
         canonical(packages.get(name, [name])[0])
         for name in third_party([path for path in python_sources() if path != site])
     }
-    others = {*OPTIONAL["tensorboard"], *OPTIONAL["trl"], *VERL}
+    others = {*VERL}.union(*map(OPTIONAL.get, ("sentencepiece", "tensorboard", "trl")))
     assert needed - lamorels() <= DIRECT | others
     assert third_party([site]) <= requirements("docs/requirements.txt").keys()
 

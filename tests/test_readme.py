@@ -127,8 +127,7 @@ def test_the_readme_quotes_practice_and_mastery():
     assert not mastered[runs["practice"] < 200].any()
     own = runs[(runs["sampler"] == "magellan") & (runs["variant"] == "base")].head(12)
     says(
-        "fewer than 200 carnivore episodes masters carnivores",
-        f"With more than 800, {mastered[runs['practice'] > 800].mean():.0%} do".replace("%", " %"),
+        "fewer than 200 carnivore episodes masters carnivores;",
         f"gives them {own['practice'].min():.0f} to {own['practice'].max():.0f}",
     )
 
@@ -152,6 +151,15 @@ def test_the_readme_speaks_of_other_samplers_as_the_tests_do():
     }
     tests = {split: sign_flip_test(values.to_numpy(), 0).p for split, values in lead.items()}
     assert tests["train"] >= 0.05 > tests["unseen"]
+
+
+def test_shares_alone_have_magellans_success():
+    """By the rule of the protocol: the interval lies within .08 of zero."""
+    assert "[learn as much](docs/studies/yoked.md)" in README
+    scores = pages.yoked_scores()["train"]
+    difference = scores["scripted/other"] - scores["magellan"]
+    _, low, high = sign_flip_test(difference.to_numpy()).interval
+    assert -0.04 < low < 0 < high < 0.04
 
 
 SENTENCE = re.compile(r"(?<=[.:;!?])[*]*\s")

@@ -43,8 +43,10 @@ def check_class(tokenizer: PreTrainedTokenizerBase, folder: Path) -> str | None:
             return f"{shown(token)} is token {number} of the file, not {words.get(token)}"
     pieces = [path for name in PIECES if (path := folder / name).is_file()]
     if pieces:
-        from sentencepiece import SentencePieceProcessor
-
+        try:
+            from sentencepiece import SentencePieceProcessor
+        except ModuleNotFoundError:
+            return f"{pieces[0].name} needs a package: pip install sentencepiece"
         expected = SentencePieceProcessor(model_file=str(pieces[0])).encode(list(PLAIN))
         return None if ids == expected else f"{shown(PLAIN[0])} has other tokens in sentencepiece"
     read = tokenizer.decode(ids[0])

@@ -46,7 +46,7 @@ def check_class(tokenizer: PreTrainedTokenizerBase, folder: Path) -> str | None:
         try:
             from sentencepiece import SentencePieceProcessor
         except ModuleNotFoundError:
-            return f"{pieces[0].name} needs a package: pip install sentencepiece"
+            return f"{pieces[0].name} can be checked only after: pip install sentencepiece"
         expected = SentencePieceProcessor(model_file=str(pieces[0])).encode(list(PLAIN))
         return None if ids == expected else f"{shown(PLAIN[0])} has other tokens in sentencepiece"
     read = tokenizer.decode(ids[0])

@@ -18,6 +18,7 @@ from magellan.jobs.attempts import ancestry
 from magellan.jobs.checkpoint import decode
 from magellan.jobs.run import train
 from magellan.jobs.versions import code_version
+from magellan.model import tokenizers
 from magellan.model.files import check_backbone, model_digest
 from magellan.model.loading import load_tokenizer
 from tests.faults.conftest import config
@@ -188,16 +189,15 @@ def test_the_speed_of_a_core_is_measured_quickly_and_changes_no_setting(monkeypa
 
 
 OTHERS = {
-    "transformers 4.9, here is": {"library_versions": lambda: {"transformers": "4.9"}},
-    "other token ids: .* SHA-256 a{12} there": {"digest": lambda _: "a" * 64},
+    "transformers 4.9, here is": (versions, "library_versions", lambda: {"transformers": "4.9"}),
+    "other token ids: .* SHA-256 a{12} there": (tokenizers, "digest", lambda _: "a" * 64),
 }
 
 
 @pytest.mark.parametrize("words", OTHERS)
 def test_what_another_library_has_read_is_not_continued(words, tmp_path):
     with pytest.MonkeyPatch.context() as patch:
-        for name, other in OTHERS[words].items():
-            patch.setattr(versions, name, other)
+        patch.setattr(*OTHERS[words])
         stopped(config(), tmp_path)
     before = sorted((tmp_path / "checkpoints").iterdir())
     with pytest.raises(InputError, match=rf"^--resume: .*safetensors was made with {words}"):
@@ -211,7 +211,7 @@ def test_what_records_no_token_ids_is_continued(tmp_path, monkeypatch):
     stopped(config(), tmp_path)
     monkeypatch.undo()
     manifest = train(config(), tmp_path, resume=True, progress="none")
-    assert manifest["tokens"] == versions.digest(load_tokenizer("zoo-mini"))
+    assert manifest["tokens"] == tokenizers.digest(load_tokenizer("zoo-mini"))
 
 
 def test_manifest_and_checkpoints_name_the_backbone_by_its_content(tmp_path):

@@ -94,7 +94,7 @@ def _save(stem: Path | None, draw: Callable[..., Figure], *values: Any) -> None:
     from analysis.figures import style
 
     if stem is not None:
-        for path in style.save(style.draw_settled(draw, *values), stem):
+        for path in style.save(style.draw_frozen(draw, *values), stem):
             print(path)
 
 
@@ -255,7 +255,7 @@ def _summary(arguments: Arguments) -> None:
     if goal_space not in results.goal_spaces:
         allowed = ", ".join(results.goal_spaces)
         raise InputError(f"--goal-space: {goal_space!r} is not in the tables; allowed: {allowed}")
-    tables = summary.Numbers(results, statistics, goal_space).tables()
+    tables = summary.SummaryTables(results, statistics, goal_space).tables()
     page = printing.page("Success in numbers", tables, summary.note(results))
     printing.write(page, arguments.html)
 

@@ -21,7 +21,7 @@ from benchmarks.products import Products
 from benchmarks.timed import Deadline, Operation, Timed, timed
 from magellan.agent.replay import Batch, Episodes
 from magellan.backends.local import LocalBackend
-from magellan.backends.machine import settle
+from magellan.backends.machine import configure_torch
 from magellan.competence.learned import LearnedCompetence
 from magellan.config import RunConfig, resolve_run
 from magellan.core.codec import stack
@@ -109,7 +109,7 @@ class DeviceBenchmark:
 
     def __init__(self, config: RunConfig, deadline: Deadline) -> None:
         self.deadline = deadline
-        settle(config.threads, config.backend.deterministic)
+        configure_torch(config.threads, config.backend.deterministic)
         self.trainer = Trainer(config)
         self.config = config
         self.backend = cast(LocalBackend, self.trainer.backend)
@@ -187,7 +187,7 @@ class DeviceBenchmark:
 
     def _refresh(self, seconds: float) -> Part:
         def make(n: int) -> Operation:
-            held = self.backend.hold(self._prompts(GOAL_SPACE, n))
+            held = self.backend.cache_prompts(self._prompts(GOAL_SPACE, n))
             return lambda: self.backend.competence(held)
 
         total = sum(WORLDS[self.config.world].parse(GOAL_SPACE))

@@ -37,7 +37,7 @@ from magellan.core.parsing import checked_numbers
 from magellan.core.randomness import Streams, initial_seeds
 from magellan.core.registry import is_built_in
 from magellan.samplers import SAMPLERS, SamplerSpec
-from magellan.training.estimators import LOST, Estimators
+from magellan.training.estimators import ESTIMATOR_LOST, Estimators
 from magellan.worlds import Categories, Category
 from magellan.worlds.texts import Texts
 
@@ -152,7 +152,7 @@ class Curriculum:
         self._backend = backend_for(self._config, self._embed, self._world(), model_seed)
         parts = EstimatorParts(self._space, streams, head_seed, self._backend)
         self._estimators = Estimators(self._config, parts)
-        self.sampler = self._estimators.drive(sampler, self._space, self._rng)
+        self.sampler = self._estimators.make_sampler(sampler, self._space, self._rng)
 
     def __len__(self) -> int:
         return len(self._goals)
@@ -389,7 +389,7 @@ class Curriculum:
         """
         for name, estimator in self._estimators.by_name.items():
             if name not in estimators_of(self._config):
-                raise InputError(f"goals: cannot add any, as {LOST.format(name)}")
+                raise InputError(f"goals: cannot add any, as {ESTIMATOR_LOST.format(name)}")
             if type(estimator).set_goal_space is CompetenceEstimator.set_goal_space:
                 raise InputError(
                     f"goals: cannot add any, as the estimator {name!r} has no `set_goal_space`"
@@ -405,8 +405,10 @@ class Curriculum:
         try:
             self._check_read()
             self._estimators.set_goal_space(self._space)
-            self.sampler = self._estimators.drive(self._config.sampler, self._space, self._rng)
-            self.sampler.carry_on(old)
+            self.sampler = self._estimators.make_sampler(
+                self._config.sampler, self._space, self._rng
+            )
+            self.sampler.inherit_state(old)
         except Exception:
             self._start()
             self._restore(decoded(before))
@@ -481,8 +483,8 @@ class Curriculum:
 
     def _fingerprint(self) -> list[float] | str | None:
         """A number for the vector of each of up to 16 goals; None: not used."""
-        if self._backend is None or self._backend.moving:
-            return None if self._backend is None else "moving"
+        if self._backend is None or self._backend.nonstationary:
+            return None if self._backend is None else "nonstationary"
         some = np.linspace(0, self._n_first - 1, min(self._n_first, 16)).astype(np.int64)
         vectors = GoalFeatures(self._backend)(self._space, some).astype(np.float64)
         return (vectors @ np.cos(np.arange(vectors.shape[1]))).tolist()
@@ -790,8 +792,8 @@ def backend_for(
     """
     specs: list[SamplerSpec | EstimatorSpec] = [SAMPLERS[config.sampler]]
     specs += [ESTIMATORS[name] for name in estimators_of(config)]
-    readers = [spec for spec in specs if spec.reads or not is_built_in(spec)]
-    if embed is None and any(spec.reads for spec in readers):
+    readers = [spec for spec in specs if spec.needs_features or not is_built_in(spec)]
+    if embed is None and any(spec.needs_features for spec in readers):
         raise InputError(
             f"embed: none given; the sampler {config.sampler} reads goals; allowed: the name of a "
             "language model, or a function from texts to vectors"
@@ -805,6 +807,6 @@ def backend_for(
     from magellan.model.embedded import Embedded
 
     backend = LocalBackend(cast(Any, Embedded(embed, world.listed[0])), world)
-    if SAMPLERS[config.sampler].reads:
+    if SAMPLERS[config.sampler].needs_features:
         GoalFeatures(backend)(world.goals(), np.zeros(1, np.int64))  # may be refused
     return backend

@@ -39,9 +39,9 @@ def _threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """`THREADS` threads at the start of each test, in this process and in its children."""
     for variable in VARIABLES:
         monkeypatch.setenv(variable, str(THREADS))
-    _settle()
+    _configure_torch()
     yield
-    _settle()
+    _configure_torch()
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +64,7 @@ def _gpu(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-def _settle() -> None:
+def _configure_torch() -> None:
     torch = sys.modules.get("torch")  # tests of the workflow and of configurations do without
     if torch is not None and torch.get_num_threads() != THREADS:
         torch.set_num_threads(THREADS)

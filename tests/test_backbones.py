@@ -13,15 +13,15 @@ from transformers.integrations import hub_kernels
 from magellan.core.errors import InputError
 from magellan.model.files import (
     BACKBONES,
-    MADE,
+    BUILT_MODELS,
     WEIGHTS,
     backbone_folder,
     check_backbone,
     check_planned_backbone,
-    from_anywhere,
     is_to_be_made,
     model_digest,
     number_of_parameters,
+    portable_reference,
 )
 from magellan.model.loading import load_model, load_tokenizer
 from magellan.model.saving import is_encoder_decoder
@@ -72,10 +72,10 @@ def test_what_names_a_model_in_every_folder(places):
     """Name of the model in an exported agent: one of the hub, or a whole path."""
     put_into_cache(places)
     shutil.copytree(ZOO_MINI, places / "my-model")
-    assert from_anywhere(HUB_NAME) == HUB_NAME
-    assert from_anywhere("my-model") == str(places / "my-model")
-    assert from_anywhere("smollm2-135m") == str(places / "made" / "smollm2-135m")
-    assert from_anywhere("zoo-mini") == str(ZOO_MINI)
+    assert portable_reference(HUB_NAME) == HUB_NAME
+    assert portable_reference("my-model") == str(places / "my-model")
+    assert portable_reference("smollm2-135m") == str(places / "made" / "smollm2-135m")
+    assert portable_reference("zoo-mini") == str(ZOO_MINI)
 
 
 READERS = {
@@ -122,7 +122,7 @@ def test_made_models_lie_below_results_unless_the_environment_says_otherwise(pla
 def test_a_model_that_is_not_made_yet_is_planned_but_not_read(places):
     assert is_to_be_made("smollm2-135m")
     check_planned_backbone("smollm2-135m")
-    assert number_of_parameters("smollm2-135m") == MADE["smollm2-135m"].parameters
+    assert number_of_parameters("smollm2-135m") == BUILT_MODELS["smollm2-135m"].parameters
     with pytest.raises(InputError, match="snakemake backbone_smollm2"):
         check_backbone("smollm2-135m")
     folder = places / "made" / "smollm2-135m"

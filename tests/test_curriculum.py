@@ -29,7 +29,7 @@ GROUPS = [goal.split()[0] for goal in GOALS]
 READ = [
     name
     for name, spec in SAMPLERS.items()
-    if spec.reads or (spec.estimator and ESTIMATORS[spec.estimator].reads)
+    if spec.needs_features or (spec.estimator and ESTIMATORS[spec.estimator].needs_features)
 ]
 """Samplers that need a model to read goals."""
 
@@ -208,11 +208,11 @@ def test_the_head_on_vectors_is_the_one_on_a_frozen_model() -> None:
     assert np.abs(gaps).max() < learnt / 1e4
 
 
-@pytest.mark.parametrize("moving", [False, True])
-def test_vectors_are_asked_for_once_unless_they_move(moving: bool) -> None:
+@pytest.mark.parametrize("nonstationary", [False, True])
+def test_vectors_are_asked_for_once_unless_they_move(nonstationary: bool) -> None:
     class Counted:
         def __init__(self) -> None:
-            self.moving, self.asked = moving, 0
+            self.nonstationary, self.asked = nonstationary, 0
 
         def __call__(self, texts: list[str]) -> np.ndarray:
             self.asked += len(texts)
@@ -221,13 +221,13 @@ def test_vectors_are_asked_for_once_unless_they_move(moving: bool) -> None:
     counted = Counted()
     practise(make("magellan", embed=counted), 8)
     # One call for the width; then each text once, or again at each of three or more refreshes.
-    assert (counted.asked > 1 + 3 * 12) if moving else (counted.asked == 1 + 12)
+    assert (counted.asked > 1 + 3 * 12) if nonstationary else (counted.asked == 1 + 12)
 
 
 class Moving:
     """Vectors that change with `size`, as those of a policy in training do."""
 
-    moving = True
+    nonstationary = True
 
     def __init__(self) -> None:
         self.size = 1.0
@@ -238,12 +238,12 @@ class Moving:
 
 def test_what_a_moving_model_predicted_is_kept_not_predicted_again() -> None:
     """Also when goals come; the head stands still, so that only the model changes."""
-    moving = Moving()
+    nonstationary = Moving()
     still = {"competence": {**OFTEN, "learning_rate": 1e-12}}
-    curriculum = make("magellan", embed=moving, settings=still)
+    curriculum = make("magellan", embed=nonstationary, settings=still)
     practise(curriculum, 4)
     before = curriculum.competence()[0]
-    moving.size = 3.0
+    nonstationary.size = 3.0
     practise(curriculum, 4)
     for added in ([], ["grow tiger"]):
         if added:
@@ -307,7 +307,9 @@ def test_a_state_can_be_loaded_twice() -> None:
 
 @pytest.mark.parametrize("name", ["alp_gmm", "frontier", "vds"])
 def test_a_rule_that_needs_features_that_stay_takes_no_moving_model(name: str) -> None:
-    with pytest.raises(InputError, match=r"^embed: one that changes \(`moving`\) is not allowed"):
+    with pytest.raises(
+        InputError, match=r"^embed: one that changes \(`nonstationary`\) is not allowed"
+    ):
         make(name, embed=Moving())
 
 

@@ -68,7 +68,7 @@ def test_committed_tables_are_those_of_a_configuration(folder, file):
     experiment = load_experiment(read_yaml(path))
     declared = dict(committed.manifest["experiment"])
     declared["analysis"] = settings(committed).model_dump()  # older tables do not say everything
-    settled = store.settled_experiment(experiment)
+    settled = store.resolved_experiment(experiment)
     assert declared == {key: settled[key] for key in declared}
     planned = {run.identity for run in grid(experiment)}
     assert {run["identity"] for run in committed.manifest["runs"]} == planned

@@ -152,5 +152,5 @@ def draw(
 
     with matplotlib.rc_context(style.MATPLOTLIB_SETTINGS):
         figure = call_checked(spec, spec.draw, results, statistics, goal_space, kind=Figure)
-        call_checked(spec, style.settle, figure, kind=type(None))
+        call_checked(spec, style.freeze_layout, figure, kind=type(None))
     return figure

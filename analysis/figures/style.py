@@ -391,15 +391,15 @@ def fraction_axis(axes: Iterable[Axes]) -> None:
         ax.set_yticks(np.linspace(0.0, 1.0, 5))
 
 
-def draw_settled(draw: Callable[..., Figure], *values: Any) -> Figure:
-    """Draw a figure with the common settings and settle it."""
+def draw_frozen(draw: Callable[..., Figure], *values: Any) -> Figure:
+    """Draw a figure with the common settings and freeze its layout."""
     with matplotlib.rc_context(MATPLOTLIB_SETTINGS):
         figure = draw(*values)
-        settle(figure)
+        freeze_layout(figure)
     return figure
 
 
-def settle(figure: Figure) -> None:
+def freeze_layout(figure: Figure) -> None:
     """Lay the axes out once and fix their rounded positions.
 
     The layout solver iterates over sets, so its result differs in the last bits between processes,

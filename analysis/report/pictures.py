@@ -57,12 +57,12 @@ def _draw_why(reference: Path) -> Figure:
     every = same_learner(reference)
     further = every[~every["identity"].isin(own)]
     longer = store.load(reference / LONGER)
-    return style.draw_settled(draw_overview, results, results.goal_spaces[0], longer, further)
+    return style.draw_frozen(draw_overview, results, results.goal_spaces[0], longer, further)
 
 
 OF_SEVERAL: Mapping[str, Callable[[Path], Figure]] = {
     "why": _draw_why,
-    "leaderboard": lambda reference: style.draw_settled(
+    "leaderboard": lambda reference: style.draw_frozen(
         draw_leaderboard, pd.read_csv(reference / "leaderboard.csv")
     ),
 }
@@ -90,7 +90,7 @@ def draw(picture: Path) -> Figure:
     results, name = _load(picture.parent), picture.stem
     if name in OF_STUDIES:
         function, numbers = OF_STUDIES[name]
-        return style.draw_settled(function, results, numbers(results))
+        return style.draw_frozen(function, results, numbers(results))
     frames = summaries.compute(results, statistics_of(FIGURES.find(name)))
     return figures.draw(name, results, frames, results.goal_spaces[0])
 

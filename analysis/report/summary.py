@@ -24,7 +24,7 @@ STATISTICS = ("comparison", "comparison_steps", "scores", "phases", "mastery", "
 """Tables of statistics behind these numbers."""
 
 
-class Numbers(NamedTuple):
+class SummaryTables(NamedTuple):
     """The tables of one goal space, a row for each algorithm or pair of them.
 
     Attributes:
@@ -210,7 +210,7 @@ class Numbers(NamedTuple):
 def tables(results: Results, statistics: Mapping[str, pd.DataFrame]) -> Iterator[Table]:
     """All tables of all goal spaces."""
     for goal_space in results.goal_spaces:
-        yield from Numbers(results, statistics, goal_space).tables()
+        yield from SummaryTables(results, statistics, goal_space).tables()
 
 
 def note(results: Results) -> str:

@@ -16,7 +16,7 @@ import pandas as pd
 from analysis.figures import applicable
 from analysis.report import claims
 from analysis.report.finding import Finding, as_plain_text, finding, name_of, numbers
-from analysis.report.summary import Numbers, note
+from analysis.report.summary import SummaryTables, note
 from analysis.statistics.matrices import settings
 from analysis.statistics.registry import FIGURES, FigureSpec
 from analysis.tables import printing
@@ -94,7 +94,7 @@ def names(results: Results) -> str:
 def tables(results: Results, statistics: Statistics) -> Iterator[Table]:
     """The comparison on both splits, and success at the end of training."""
     for goal_space in results.goal_spaces:
-        space = Numbers(results, statistics, goal_space)
+        space = SummaryTables(results, statistics, goal_space)
         comparison = space.short_comparison()
         if comparison.rows:
             yield comparison

@@ -31,7 +31,7 @@ from analysis.statistics.intervals import (
     sign_flip_test,
 )
 from analysis.statistics.matrices import (
-    SETTLED,
+    BURN_IN,
     collapsed,
     evaluated_categories,
     evaluation_points,
@@ -146,7 +146,7 @@ def around_collapses(
 ) -> pd.DataFrame:
     """An estimator's learning progress at the first collapse of each category that has one.
 
-    Evaluations of the first `SETTLED` of training do not count. Collapses without one before, or
+    Evaluations of the first `BURN_IN` of training do not count. Collapses without one before, or
     without `later` more after the one that shows them, are left out. With `elsewhere`, instead: of
     each category that never collapses in a run, at the times of all those collapses.
 
@@ -157,7 +157,7 @@ def around_collapses(
     frame = _predicted("collapse", results.tables["competence"], results, term, space, split)
     frame = frame.set_index(["seed", "category", results.unit_column]).sort_index()
     points = evaluation_points(results, space)
-    settled = points > points[0] + SETTLED * (points[-1] - points[0])
+    settled = points > points[0] + BURN_IN * (points[-1] - points[0])
     algorithm, names = term.algorithm(results), evaluated_categories(results, space, split)
     seeds = results.seeds_of(algorithm, space)
     fallen = collapsed(success_curves(results, algorithm, space, split))

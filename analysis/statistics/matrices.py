@@ -18,12 +18,12 @@ from magellan.config.schema import AnalysisConfig
 from magellan.core.errors import InputError
 
 SCORES = ("final", "area")
-LEARNT, LOST = 0.5, 0.2
-"""Learnt: success above LEARNT. Collapse: success below LOST at the next evaluation."""
-SETTLED = 1 / 8
+LEARNT, COLLAPSED_BELOW = 0.5, 0.2
+"""Learnt: success above LEARNT. Collapse: success below COLLAPSED_BELOW at the next evaluation."""
+BURN_IN = 1 / 8
 """Share of training left out of learning progress and lockstep: at first all predictions move away
 from their initial value together."""
-MADE = ("runs", "tasks", "method", "repetitions", "confidence")
+INTERVAL_COLUMNS = ("runs", "tasks", "method", "repetitions", "confidence")
 """Columns of `provenance`: how an interval was made."""
 
 Row = dict[str, Any]
@@ -80,8 +80,8 @@ def score_matrices(
 
 
 def collapsed(curves: Matrix) -> NDArray[np.bool_]:
-    """Falls from above `LEARNT` to below `LOST` at the next of (..., points): (..., points - 1)."""
-    return (curves[..., :-1] > LEARNT) & (curves[..., 1:] < LOST)
+    """Falls from above `LEARNT` to below `COLLAPSED_BELOW`: (..., points) -> (..., points - 1)."""
+    return (curves[..., :-1] > LEARNT) & (curves[..., 1:] < COLLAPSED_BELOW)
 
 
 def algorithms_of(results: Results) -> Iterator[tuple[str, str, Algorithm]]:

@@ -17,7 +17,7 @@ import pandas as pd
 from analysis.statistics import intervals, mastery, matrices, primary  # noqa: F401 (registered)
 from analysis.statistics.intervals import Bootstrap, Estimate, Matrix
 from analysis.statistics.matrices import (
-    MADE,
+    INTERVAL_COLUMNS,
     SCORES,
     Row,
     algorithms_of,
@@ -128,7 +128,7 @@ def aggregate_estimates(matrix: Matrix, bootstrap: Bootstrap) -> dict[str, Estim
 
 IMPROVEMENT_COLUMNS = (
     *("goal_space", "split", "score", "sampler", "variant", "baseline", "baseline_variant"),
-    *("probability", "low", "high", *MADE),
+    *("probability", "low", "high", *INTERVAL_COLUMNS),
 )
 
 
@@ -219,7 +219,7 @@ MEAN = "mean"
 
 PHASE_COLUMNS = (
     *("goal_space", "phase", "begins", "practised", "split", "category", "sampler", "variant"),
-    *("score", "value", "low", "high", *MADE),
+    *("score", "value", "low", "high", *INTERVAL_COLUMNS),
 )
 
 

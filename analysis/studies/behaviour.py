@@ -14,9 +14,9 @@ import pandas as pd
 
 from analysis.statistics import matrices, summaries
 from analysis.statistics.matrices import (
+    BURN_IN,
+    COLLAPSED_BELOW,
     LEARNT,
-    LOST,
-    SETTLED,
     collapsed,
     evaluated_categories,
     success_curves,
@@ -75,7 +75,7 @@ def lag(points: np.ndarray, observed: np.ndarray, predicted: np.ndarray) -> floa
 
 
 def collapses(results: Results, algorithm: Algorithm, goal_space: str) -> tuple[int, int]:
-    """Falls from above `LEARNT` to below `LOST` at the next evaluation, and times above."""
+    """Falls from `LEARNT` to below `COLLAPSED_BELOW` at the next evaluation, and times above."""
     curves = success_curves(results, algorithm, goal_space, practised_split(results))
     return int(collapsed(curves).sum()), int((curves[..., :-1] > LEARNT).sum())
 
@@ -95,7 +95,7 @@ def beliefs(results: Results, algorithm: Algorithm, goal_space: str) -> pd.DataF
     """The driver's predictions for practised goals: a row for each seed and category.
 
     Columns: `competence` and `error` (|competence - success|), means over training; `lag` (in
-    `results.unit`); over evaluations after the first `SETTLED` of training `learning_progress`
+    `results.unit`); over evaluations after the first `BURN_IN` of training `learning_progress`
     (mean) and `lockstep` (correlation with the predicted competence of impossible goals; NaN for
     these, and if either is constant).
     """
@@ -106,11 +106,11 @@ def beliefs(results: Results, algorithm: Algorithm, goal_space: str) -> pd.DataF
     rows = []
     for seed, run in frame.groupby("seed", sort=False):
         length = run[results.unit_column]
-        settled = run[length > length.min() + SETTLED * (length.max() - length.min())]
-        curves = settled.pivot_table(
+        later = run[length > length.min() + BURN_IN * (length.max() - length.min())]
+        curves = later.pivot_table(
             index=results.unit_column, columns="category", values="competence"
         )
-        progress = settled.groupby("category")["learning_progress"].mean()
+        progress = later.groupby("category")["learning_progress"].mean()
         impossible = curves.columns.difference(results.categories.feasible)
         curves[TOGETHER] = curves[impossible].mean(axis=1)
         lockstep = curves.corr()[TOGETHER].drop(impossible)
@@ -179,7 +179,8 @@ def _tables(results: Results, goal_space: str) -> Iterator[Table]:
         [[label, *_learnt(results, algorithm, goal_space)] for label, algorithm in labelled],
     )
     yield Table(
-        f"Collapses, {where}: success above {LEARNT} that is below {LOST} at the next evaluation",
+        f"Collapses, {where}: success above {LEARNT} that is below {COLLAPSED_BELOW} at the next "
+        "evaluation",
         ["Sampler", "collapses", "evaluations above, with a next one"],
         [
             [label, *map(str, collapses(results, algorithm, goal_space))]

@@ -31,7 +31,7 @@ POPULATION = 200_000
 Sampler = Callable[[np.random.Generator, int], Matrix]
 
 
-class World(NamedTuple):
+class Scenario(NamedTuple):
     """Two samplers with known distributions; each maps a count to runs, (count, 4)."""
 
     name: str
@@ -56,9 +56,9 @@ def _runs(progress: Matrix, rng: np.random.Generator) -> Matrix:
 
 
 WORLDS = (
-    World("one run in two breaks through", bimodal(0.5), bimodal(0.2)),
-    World("one run in five breaks through", bimodal(0.2), bimodal(0.5)),
-    World("runs are evenly spread", graded(1.0), graded(0.6)),
+    Scenario("one run in two breaks through", bimodal(0.5), bimodal(0.2)),
+    Scenario("one run in five breaks through", bimodal(0.2), bimodal(0.5)),
+    Scenario("runs are evenly spread", graded(1.0), graded(0.6)),
 )
 
 
@@ -193,32 +193,32 @@ METHODS = (
 
 
 def coverage(
-    method: Method, world: World, runs: int, experiments: int, bootstrap: Bootstrap
+    method: Method, scenario: Scenario, runs: int, experiments: int, bootstrap: Bootstrap
 ) -> float:
     """Share of experiments with `runs` runs per sampler whose interval covers the truth."""
     rng = np.random.default_rng([bootstrap.seed, runs])
     first, second = (
         draw(rng, experiments * runs).reshape(experiments, runs, -1)
-        for draw in (world.first, world.second)
+        for draw in (scenario.first, scenario.second)
     )
     low, high = method.interval(first, second, bootstrap)
-    truth = TRUTHS[method.statistic](*population(world))
+    truth = TRUTHS[method.statistic](*population(scenario))
     slack = intervals.ROUNDING
     return float(((low - slack <= truth) & (truth <= high + slack)).mean())
 
 
-def population(world: World) -> tuple[Matrix, Matrix]:
+def population(scenario: Scenario) -> tuple[Matrix, Matrix]:
     """`POPULATION` runs of both samplers, each (POPULATION, 4)."""
     rng = np.random.default_rng(12345)
-    return world.first(rng, POPULATION), world.second(rng, POPULATION)
+    return scenario.first(rng, POPULATION), scenario.second(rng, POPULATION)
 
 
-def false_alarms(world: World, runs: int, experiments: int, seed: int) -> dict[str, float]:
+def false_alarms(scenario: Scenario, runs: int, experiments: int, seed: int) -> dict[str, float]:
     """Share of p values of 0.05 or less for identical samplers, for each test."""
     rng = np.random.default_rng([seed, runs])
     rejected: dict[str, list[bool]] = {"permutation": [], "log-rank": []}
     for _ in range(experiments):
-        scores = world.first(rng, 2 * runs)
+        scores = scenario.first(rng, 2 * runs)
         means, times = scores.mean(axis=1), rng.exponential(1.0, 2 * runs)
         p = intervals.permutation_test(means[:runs], means[runs:], seed).p
         rejected["permutation"].append(p <= 0.05)
@@ -290,14 +290,14 @@ def paired_cell(kind: str, method: str, pairs: int, experiments: int, bootstrap:
 COLUMNS = ("statistic", "interval", "in use", *(f"n = {n}" for n in SIZES))
 
 
-def coverage_table(world: World, experiments: int, bootstrap: Bootstrap) -> Table:
-    """Coverage of every interval in one world."""
+def coverage_table(scenario: Scenario, experiments: int, bootstrap: Bootstrap) -> Table:
+    """Coverage of every interval in one scenario."""
     rows = []
     for method in METHODS:
-        shares = (coverage(method, world, runs, experiments, bootstrap) for runs in SIZES)
+        shares = (coverage(method, scenario, runs, experiments, bootstrap) for runs in SIZES)
         cells = [method.statistic, method.name, "yes" if method.used else "no"]
         rows.append([*cells, *(f"{share:.2f}" for share in shares)])
-    return Table(f"Coverage of 95 % intervals: {world.name}", COLUMNS, rows)
+    return Table(f"Coverage of 95 % intervals: {scenario.name}", COLUMNS, rows)
 
 
 def alarm_table(experiments: int, seed: int) -> Table:
@@ -337,8 +337,8 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     bootstrap = Bootstrap(arguments.resamples, seed=arguments.seed)
     print(to_markdown(paired_table(arguments.experiments, bootstrap)), end="\n\n", flush=True)
-    for world in WORLDS:
-        table = coverage_table(world, arguments.experiments, bootstrap)
+    for scenario in WORLDS:
+        table = coverage_table(scenario, arguments.experiments, bootstrap)
         print(to_markdown(table), end="\n\n", flush=True)
     print(to_markdown(alarm_table(arguments.experiments, arguments.seed)))
     return 0

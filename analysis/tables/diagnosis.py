@@ -129,13 +129,13 @@ def _check_runs(results: Results) -> None:
     plan = {run_of(entry): entry["identity"] for entry in results.manifest["plan"]}
     for manifest in results.manifest["runs"]:
         run = run_of(manifest)
-        identity.check_whole(manifest, MANIFEST)
+        identity.check_consistent(manifest, MANIFEST)
         if manifest["identity"] != plan[run]:
             raise InputError(
                 f"{MANIFEST}: identity is {manifest['identity']!r} in the run and {plan[run]!r} in "
                 f"the plan, for {run_name(run)}"
             )
-        identity.check_asked(manifest, run, results.experiment, MANIFEST)
+        identity.check_matches_experiment(manifest, run, results.experiment, MANIFEST)
     _check_same_configuration(results)
     identity.check_backbones(results.manifest["runs"])
     if results.reference not in results.algorithms:

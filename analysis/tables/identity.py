@@ -31,7 +31,7 @@ EPISODES = "budget.episodes"
 """Counts only if no other unit ends the run."""
 
 
-def check_whole(manifest: Manifest, source: str) -> None:
+def check_consistent(manifest: Manifest, source: str) -> None:
     """Check that identity, counted values, configuration and name of a run agree.
 
     Args:
@@ -59,7 +59,9 @@ def check_whole(manifest: Manifest, source: str) -> None:
             )
 
 
-def check_asked(manifest: Manifest, run: Run, experiment: Mapping[str, Any], source: str) -> None:
+def check_matches_experiment(
+    manifest: Manifest, run: Run, experiment: Mapping[str, Any], source: str
+) -> None:
     """Check that a run has the values that its experiment gives it.
 
     Keys that cannot matter for the run are ignored: the run may be older than their values.

@@ -67,8 +67,8 @@ def combine(
         raise InputError("combine: no run folder was given")
     declared = load_experiment(experiment)
     plan = grid(declared)
-    settled = settled_experiment(declared)
-    finished = _match_runs(folders, plan, settled)
+    resolved = resolved_experiment(declared)
+    finished = _match_runs(folders, plan, resolved)
     absent = [planned for planned in plan if planned.identity not in finished]
     if absent and incomplete is None:
         names = run_names([run_of(planned.declared()) for planned in absent])
@@ -81,7 +81,7 @@ def combine(
     results = Results(
         {name: _stack(name, runs) for name in TABLES},
         {
-            "experiment": settled,
+            "experiment": resolved,
             "plan": [planned.declared() for planned in plan],
             "runs": [{**run.manifest, "variant": run.planned.variant} for run in runs],
             "missing": missing_runs(incomplete, absent, plan) if incomplete else [],
@@ -92,7 +92,7 @@ def combine(
     return results
 
 
-def settled_experiment(experiment: ExperimentConfig) -> dict[str, Any]:
+def resolved_experiment(experiment: ExperimentConfig) -> dict[str, Any]:
     """The experiment as kept in combined tables, with complete and typed overrides."""
     values = experiment.model_dump(mode="json", exclude=NOT_KEPT)
     layers = [experiment.overrides]
@@ -131,12 +131,12 @@ def _match_runs(
     finished: dict[str, FinishedRun] = {}
     for folder in folders:
         manifest = read_run_manifest(folder)
-        identity.check_whole(manifest, str(folder))
+        identity.check_consistent(manifest, str(folder))
         key = manifest["identity"]
         if key not in planned:
             raise _unplanned(folder, manifest, plan)
         run = FinishedRun(planned[key], folder, manifest)
-        identity.check_asked(manifest, run.run, experiment, str(folder))
+        identity.check_matches_experiment(manifest, run.run, experiment, str(folder))
         if key in finished:
             raise InputError(
                 f"{folder}: two runs for {run_name(run.run)}; the other is {finished[key].folder}"

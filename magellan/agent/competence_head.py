@@ -36,7 +36,7 @@ NOW, DELAYED, POLICY = "competence", "competence_delayed", "policy"
 """Adapters of the current estimator, the delayed estimator and the policy."""
 
 
-class Readers(NamedTuple):
+class AdapterRoles(NamedTuple):
     """Adapters with which the model encodes prompts for the head.
 
     learning: in an update.
@@ -50,12 +50,12 @@ class Readers(NamedTuple):
     delayed: str
 
 
-READERS: Mapping[str, Readers] = {
-    "own": Readers(NOW, True, NOW, DELAYED),
-    "shared": Readers(POLICY, True, POLICY, DELAYED),
-    "policy": Readers(POLICY, False, POLICY, DELAYED),
-    "frozen": Readers(NOW, False, NOW, DELAYED),
-    "ignored": Readers(NOW, True, POLICY, POLICY),
+READERS: Mapping[str, AdapterRoles] = {
+    "own": AdapterRoles(NOW, True, NOW, DELAYED),
+    "shared": AdapterRoles(POLICY, True, POLICY, DELAYED),
+    "policy": AdapterRoles(POLICY, False, POLICY, DELAYED),
+    "frozen": AdapterRoles(NOW, False, NOW, DELAYED),
+    "ignored": AdapterRoles(NOW, True, POLICY, POLICY),
 }
 """By `competence.adapter`. The first four are the paper's architectures A to D (Figure 9); the last
 is defect B1 of the released code: without gradients the name of the adapter is lost."""

@@ -95,7 +95,7 @@ def micro_batches(backbone: Backbone, states: PackedBatch) -> list[MicroBatch]:
     One micro-batch if that is 0, or if a written-out pass, which splits by itself, reads the batch.
     """
     size = backbone.micro_batch
-    if backbone.reader is not None or not 0 < size < len(states):
+    if backbone.fast_pass is not None or not 0 < size < len(states):
         return [MicroBatch(states, None, 1.0)]
     return [
         MicroBatch(part, backbone.tensor(rows), len(part) / len(states))

@@ -33,8 +33,8 @@ class Backend(ABC):
         device: where it runs, as text.
         dtype: number format of the model's weights; heads, adapters and optimizers have float32.
         memory: chosen micro-batch and the reason, as text; empty where nothing was measured.
-        moving: whether the model changes outside this package, so that past predictions cannot be
-            computed again.
+        nonstationary: whether the model changes outside this package, so that past predictions
+            cannot be computed again.
     """
 
     codec: Codec
@@ -42,7 +42,7 @@ class Backend(ABC):
     device: str
     dtype: str
     memory: str = ""
-    moving: bool = False
+    nonstationary: bool = False
 
     @abstractmethod
     def start_policy(self, settings: AgentConfig, seed: int) -> None:
@@ -73,19 +73,19 @@ class Backend(ABC):
         return dict.fromkeys(("value", "dormant", "spread"), float("nan"))
 
     @abstractmethod
-    def hold(self, prompts: Packed) -> int:
+    def cache_prompts(self, prompts: Packed) -> int:
         """Store prompts for repeated predictions, so that they are sent once; returns a handle."""
 
     @abstractmethod
-    def release(self, held: int) -> None:
-        """Free prompts stored by `hold`."""
+    def free_prompts(self, held: int) -> None:
+        """Free prompts stored by `cache_prompts`."""
 
     @abstractmethod
     def competence(self, prompts: Packed | int, which: Sequence[Which] = (CURRENT,)) -> np.ndarray:
         """Predicted success, float64 (len(which), n).
 
         Args:
-            prompts: n packed prompts, or their handle from `hold`.
+            prompts: n packed prompts, or their handle from `cache_prompts`.
             which: estimators; two in one call cost less than two calls.
         """
 
@@ -93,7 +93,7 @@ class Backend(ABC):
         """Representation of n prompts in the current competence estimator, float32 (n, width).
 
         Args:
-            prompts: n packed prompts, or their handle from `hold`.
+            prompts: n packed prompts, or their handle from `cache_prompts`.
             space: `read`, the input of its head; or `frozen`, the model's hidden state without
                 any adapter, which needs no estimator.
 

@@ -35,7 +35,7 @@ class LocalBackend(Backend):
     def __init__(self, backbone: Backbone, world: World | None = None) -> None:
         self.backbone, self._world = backbone, world or WORLDS[DEFAULT_WORLD]
         self.codec = Codec(backbone.tokenizer)
-        self.passes, self.moving = backbone.passes, backbone.moving
+        self.passes, self.nonstationary = backbone.passes, backbone.nonstationary
         self.device = device_name(backbone.device)
         self.dtype = str(backbone.dtype).removeprefix("torch.")
         self._learners: dict[str, SAC | CompetenceHead] = {}
@@ -44,7 +44,7 @@ class LocalBackend(Backend):
 
     def start_policy(self, settings: AgentConfig, seed: int) -> None:
         self._learners["sac"] = SAC(self.backbone, settings, seed)
-        if self.backbone.sizes_itself and self.backbone.reader is None:
+        if self.backbone.sizes_itself and self.backbone.fast_pass is None:
             self._choose_micro_batch(settings.batch_size)
 
     def start_competence(self, settings: HeadSettings, seed: int) -> None:
@@ -82,12 +82,12 @@ class LocalBackend(Backend):
     def critic_statistics(self, states: list[PackedState]) -> dict[str, float]:
         return self.agent.critic_statistics(states)
 
-    def hold(self, prompts: Packed) -> int:
+    def cache_prompts(self, prompts: Packed) -> int:
         held, self._handles = self._handles, self._handles + 1
         self._held[held] = self.backbone.batch(*prompts)
         return held
 
-    def release(self, held: int) -> None:
+    def free_prompts(self, held: int) -> None:
         del self._held[held]
 
     def competence(self, prompts: Packed | int, which: Sequence[Which] = (CURRENT,)) -> np.ndarray:

@@ -16,7 +16,7 @@ _KEEP = 1 << 30  # bytes
 _WIDTH, _SECONDS = 384, 0.05  # of the products that `core_speed` times
 
 
-def settle(threads: int, deterministic: bool = True) -> None:
+def configure_torch(threads: int, deterministic: bool = True) -> None:
     """Prepare this process for a run: `threads` threads, reproducible numbers, cheap allocation.
 
     Without `deterministic` a GPU may sum in any order; a CPU keeps its order either way.

@@ -50,7 +50,7 @@ class Arms(ABC):
         """Arm of each goal; both int64 (n,)."""
 
     @abstractmethod
-    def numbers_in(self, former: Any) -> np.ndarray:
+    def index_in(self, former: Any) -> np.ndarray:
         """Number of each arm in `former`, arms of the same type, int64 (n_arms,); -1: new."""
 
     @abstractmethod
@@ -73,7 +73,7 @@ class EachGoal(Arms):
     def arms_of(self, goals: np.ndarray) -> np.ndarray:
         return goals
 
-    def numbers_in(self, former: Any) -> np.ndarray:
+    def index_in(self, former: Any) -> np.ndarray:
         return former._goals.positions_in(self._goals, np.arange(len(self)))
 
     def spread(self, per_arm: np.ndarray, explored: np.ndarray | float = 0.0) -> np.ndarray:
@@ -109,7 +109,7 @@ class EachCategory(Arms):
     def arms_of(self, goals: np.ndarray) -> np.ndarray:
         return self._goals.categories_at(goals).astype(np.int64)
 
-    def numbers_in(self, former: Any) -> np.ndarray:
+    def index_in(self, former: Any) -> np.ndarray:
         return np.arange(len(self))
 
     def spread(self, per_arm: np.ndarray, explored: np.ndarray | float = 0.0) -> np.ndarray:
@@ -148,7 +148,7 @@ class Regions(Arms):
     def arms_of(self, goals: np.ndarray) -> np.ndarray:
         return self.region[goals]
 
-    def numbers_in(self, former: Any) -> np.ndarray:
+    def index_in(self, former: Any) -> np.ndarray:
         return np.full(self._n_arms, -1)
 
     def spread(self, per_arm: np.ndarray, explored: np.ndarray | float = 0.0) -> np.ndarray:

@@ -170,7 +170,7 @@ def _sigmoid(logits: np.ndarray) -> np.ndarray:
     return 0.5 * (1.0 + np.tanh(0.5 * logits))
 
 
-@register_estimator("ensemble", "Ensemble", EnsembleSettings, reads=True, arms="goals")
+@register_estimator("ensemble", "Ensemble", EnsembleSettings, needs_features=True, arms="goals")
 def build(parts: EstimatorParts, settings: EnsembleSettings) -> Ensemble:
     """Build on features of the run's language model."""
     assert parts.backend is not None

@@ -98,7 +98,7 @@ class Evaluated(CompetenceEstimator):
             "rng": self._rng.bit_generator.state,
             "now": self._now,
             "delayed": self._delayed,
-            "waiting": np.array(self._pending).reshape(-1, len(self._now)),
+            "pending": np.array(self._pending).reshape(-1, len(self._now)),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -112,7 +112,7 @@ class Evaluated(CompetenceEstimator):
         self._rng.bit_generator.state = state["rng"]
         self._now = checked_numbers(now, "now", now.shape, 0, 1)
         self._delayed = checked_numbers(state["delayed"], "delayed", now.shape, 0, 1)
-        self._pending = list(checked_numbers(state["waiting"], "waiting", (None, len(now)), 0, 1))
+        self._pending = list(checked_numbers(state["pending"], "pending", (None, len(now)), 0, 1))
         self._evaluated_anew = False
 
 

@@ -87,8 +87,8 @@ class LearnedCompetence(CompetenceEstimator):
 
     Args:
         parts: `goals` are the candidates, or the space that the pool is drawn from; the head is
-            started on `backend`. Without `sampled` there are no candidates, and a refresh only
-            advances the delayed copy.
+            started on `backend`. Without `scores_candidates` there are no candidates, and a refresh
+            only advances the delayed copy.
         config: constants of the head.
     """
 
@@ -109,7 +109,7 @@ class LearnedCompetence(CompetenceEstimator):
         self._max_snapshots = config.delay // config.refresh + 1
         self._prompts = PromptTokens(self.backend.codec)
         self._packed: dict[tuple[int, int, int], PackedState] = {}
-        self._sampled = parts.sampled
+        self._scores_candidates = parts.scores_candidates
         self._whole: int | None = None  # handle of the prompts of the whole space
         self._set_candidates(parts.goals)
         self._refresh()
@@ -118,9 +118,9 @@ class LearnedCompetence(CompetenceEstimator):
         """Make the whole goal space the candidates if it fits, else start with an empty pool."""
         self._goals = goals
         if self._whole is not None:
-            self.backend.release(self._whole)
-        whole = self._sampled and len(goals) <= self.config.pool
-        if self.backend.moving and self._sampled and not whole:
+            self.backend.free_prompts(self._whole)
+        whole = self._scores_candidates and len(goals) <= self.config.pool
+        if self.backend.nonstationary and self._scores_candidates and not whole:
             raise InputError(
                 f"competence.pool: {self.config.pool} is not allowed for {len(goals)} goals with "
                 "an `embed` that changes, whose past predictions are stored; allowed: "
@@ -128,7 +128,9 @@ class LearnedCompetence(CompetenceEstimator):
             )
         self._whole = None
         if whole:
-            self._whole = self.backend.hold(self._prompts.pack(goals, np.arange(len(goals))))
+            self._whole = self.backend.cache_prompts(
+                self._prompts.pack(goals, np.arange(len(goals)))
+            )
         self._pool: np.ndarray | None = None if whole else np.zeros(0, np.int64)
         self._now = self._delayed = np.zeros(0)
 
@@ -144,11 +146,11 @@ class LearnedCompetence(CompetenceEstimator):
         if self._whole is not None:
             numbers = [snapshot["number"] for snapshot in self._snapshots]
             predictions = self.backend.competence(self._whole, numbers)
-            if self.backend.moving:
+            if self.backend.nonstationary:
                 former = self._former[-1]
                 places = goals.positions_in(former, np.arange(len(former)))
             for snapshot, prediction in zip(self._snapshots, predictions, strict=True):
-                if self.backend.moving:
+                if self.backend.nonstationary:
                     prediction[places[places >= 0]] = snapshot["goals"][places >= 0]
                 snapshot["goals"] = prediction
                 snapshot.pop("delayed", None)  # of the former goals
@@ -224,7 +226,7 @@ class LearnedCompetence(CompetenceEstimator):
         this package the delayed competence of candidates is the stored one.
         """
         prompts = self._prompts.pack(goals, positions)
-        if self.backend.moving and goals is self._goals:
+        if self.backend.nonstationary and goals is self._goals:
             return self.backend.competence(prompts)[0], self._delayed[np.asarray(positions)]
         now, delayed = self.backend.competence(prompts, (CURRENT, DELAYED))
         return now, delayed
@@ -248,7 +250,7 @@ class LearnedCompetence(CompetenceEstimator):
 
     def _draw_pool(self) -> None:
         """Draw and predict a new pool; not with a single snapshot, where now equals delayed."""
-        if self._sampled and len(self._snapshots) > 1:
+        if self._scores_candidates and len(self._snapshots) > 1:
             size = self.config.pool // 2
             self._pool = self._pool_rng.choice(len(self._goals), size, replace=False, shuffle=False)
             self._now, self._delayed = self.predict(self._goals, self._pool)
@@ -328,7 +330,7 @@ class LearnedCompetence(CompetenceEstimator):
 
 
 @register_estimator(
-    "learned", "Learned", LearnedSettings, section="competence", reads=True, arms="goals"
+    "learned", "Learned", LearnedSettings, section="competence", needs_features=True, arms="goals"
 )
 def build(parts: EstimatorParts, settings: LearnedSettings) -> LearnedCompetence:
     """Build on the run's language model: head, adapter and delayed copy."""

@@ -34,13 +34,13 @@ class LearnedGroups(LearnedCompetence):
     """
 
     def _set_candidates(self, goals: GoalSet) -> None:
-        if self._sampled and len(goals) > self.config.pool:
+        if self._scores_candidates and len(goals) > self.config.pool:
             raise InputError(
                 f"competence.pool: {self.config.pool} is not allowed for {len(goals)} goals with "
                 f"learned_groups, which reads all of them; allowed: {len(goals)} or more"
             )
         super()._set_candidates(goals)
-        n = len(goals) if self._sampled else 1  # in a replay regions are not used
+        n = len(goals) if self._scores_candidates else 1  # in a replay regions are not used
         self.arms: Regions = Regions(n, min(self.config.regions, n))
 
     def set_goal_space(self, goals: GoalSet) -> None:
@@ -158,7 +158,7 @@ def renumbered(regions: np.ndarray, former: np.ndarray) -> np.ndarray:
 
 
 @register_estimator(
-    "learned_groups", "Learned groups", LearnedSettings, section="competence", reads=True
+    "learned_groups", "Learned groups", LearnedSettings, section="competence", needs_features=True
 )
 def build(parts: EstimatorParts, settings: LearnedSettings) -> LearnedGroups:
     """Build on the run's language model: MAGELLAN's estimator, and regions of goals."""

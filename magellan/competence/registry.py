@@ -26,15 +26,15 @@ class EstimatorParts:
         stream: returns the run's random generator of this name; names never share one.
         seed: for initial values.
         backend: the language model and its tokenizer.
-        sampled: whether a sampler uses `candidates`; in a replay none does, and their competence
-            need not be kept.
+        scores_candidates: whether a sampler uses `candidates`; in a replay none does, and their
+            competence need not be kept.
     """
 
     goals: GoalSet
     stream: Callable[[str], np.random.Generator]
     seed: int = 0
     backend: Backend | None = None
-    sampled: bool = True
+    scores_candidates: bool = True
 
 
 Builder = Callable[[EstimatorParts, Any], CompetenceEstimator]
@@ -47,13 +47,13 @@ class EstimatorSpec(Spec):
 
     Attributes:
         label: its name in figures.
-        reads: whether it needs a language model.
+        needs_features: whether it needs a language model.
         arms: what its arms are, for the analysis of runs; empty: neither, or unknown.
         look: colour and line style in figures; None: a spare one.
     """
 
     label: str
-    reads: bool = False
+    needs_features: bool = False
     arms: Literal["goals", "categories", ""] = ""
     look: Look | None = None
 
@@ -67,7 +67,7 @@ def register_estimator(
     settings: type[Section] = NoSettings,
     section: str = "",
     look: Look | None = None,
-    reads: bool = False,
+    needs_features: bool = False,
     arms: Literal["goals", "categories", ""] = "",
 ) -> Callable[[Builder], Builder]:
     """Register a builder (decorator), so that configurations can name the estimator.
@@ -82,6 +82,6 @@ def register_estimator(
         settings=settings,
         section=section,
         look=look,
-        reads=reads,
+        needs_features=needs_features,
         arms=arms,
     )

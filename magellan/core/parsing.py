@@ -152,7 +152,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode) and not path.is_dir():
-            raise InputError(f"{path}: cannot be read (it may have no end); allowed: a file")
+            raise InputError(f"{path}: cannot be read (not a regular file); allowed: a file")
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise InputError(f"{path}: file is missing") from None

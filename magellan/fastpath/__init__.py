@@ -26,7 +26,7 @@ SOURCE = Path(__file__).with_name("llama.cpp")
 Reader = LlamaPass | T5Pass | CompiledLlama
 
 
-def written_out_pass(
+def fast_forward(
     model: PreTrainedModel, passes: str, adapted: int = 0, room: int = 0
 ) -> tuple[Reader | None, str]:
     """The fast pass of a model, or None where its family has none, and its name for logs.
@@ -47,7 +47,7 @@ def written_out_pass(
         except NotCompiledError as error:
             if passes == "compiled":
                 raise InputError(
-                    f"backbone.passes: 'compiled' cannot be had here: {error}; allowed: auto, torch"
+                    f"backbone.passes: 'compiled' is not available: {error}; allowed: auto, torch"
                 ) from error
             reason = f" ({error})"
     if LlamaPass.fits(model):
@@ -73,5 +73,5 @@ __all__ = [
     "LlamaPass",
     "Reader",
     "T5Pass",
-    "written_out_pass",
+    "fast_forward",
 ]

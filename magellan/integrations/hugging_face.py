@@ -24,7 +24,7 @@ class HiddenStates:
     at_once: texts per pass.
     """
 
-    moving = True
+    nonstationary = True
 
     def __init__(self, model: Any, tokenizer: Any, at_once: int = 128) -> None:
         self._model, self._tokenizer, self._at_once = model, tokenizer, at_once

@@ -13,7 +13,7 @@ from magellan.config import UNIT_COLUMNS, Phase, RunConfig, identity, phases_of
 from magellan.core.columns import COLUMNS, PHASE
 from magellan.core.errors import printable
 from magellan.jobs.versions import Origin
-from magellan.model.files import from_anywhere
+from magellan.model.files import portable_reference
 from magellan.worlds import SPLITS, WORLDS
 
 GOALS = {"train": "training goals", "unseen": "unseen goals"}
@@ -49,7 +49,7 @@ class CardData:
 def model_card(data: CardData) -> str:
     """Return the card in Markdown, with the front matter that model hubs read."""
     config = data.config
-    base = from_anywhere(config.backbone.model)
+    base = portable_reference(config.backbone.model)
     front = {
         "library_name": "peft",
         # Hubs only resolve model names here, not paths.
@@ -181,7 +181,7 @@ def snippet(data: CardData) -> str:
         logits = f"{logits}.log_softmax(-1)"
     return _SNIPPET.format(
         agent=str(data.folder.resolve()),
-        folder=from_anywhere(data.config.backbone.model),
+        folder=portable_reference(data.config.backbone.model),
         auto="AutoModelForSeq2SeqLM" if data.encoder_decoder else "AutoModelForCausalLM",
         read=_READ_ENCODER_DECODER if data.encoder_decoder else _READ_CAUSAL,
         states="decoder_hidden_states" if data.encoder_decoder else "hidden_states",

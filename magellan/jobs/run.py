@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from magellan.backends import Backend, check_backend
-from magellan.backends.machine import settle
+from magellan.backends.machine import configure_torch
 from magellan.competence import ESTIMATORS
 from magellan.config import UNIT_COLUMNS, RunConfig, counted, estimators_of, identity, phases_of
 from magellan.core.errors import (
@@ -112,7 +112,7 @@ def train(
             state, started_from = load_start(start, first, origin.backbone["sha256"])
             place = f"--start: {start} {started_from['checkpoint']}"
             origin.check_reads_alike(started_from["made_with"], place)
-        settle(config.threads, config.backend.deterministic)
+        configure_torch(config.threads, config.backend.deterministic)
         trainer = Trainer(config, backend)
         if state is not None:
             _restore(trainer, state, place)

@@ -24,7 +24,7 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from magellan.core.errors import InputError
-from magellan.fastpath import Change, CompiledLlama, Reader, written_out_pass
+from magellan.fastpath import Change, CompiledLlama, Reader, fast_forward
 from magellan.model.devices import CPU, check_format, find_device
 from magellan.model.loading import Loaded, check_four_bits, load_model, unusable, width_of
 from magellan.model.packing import PackedBatch, Piece
@@ -74,7 +74,7 @@ class Backbone:
             the model's folder.
 
     Attributes:
-        reader: the written-out pass; None where `transformers` reads.
+        fast_pass: the written-out pass; None where `transformers` reads.
         passes: implementation of the passes, as text.
         device: of its weights, inputs and outputs.
         dtype: of the frozen weights; adapters and outputs have float32.
@@ -85,7 +85,7 @@ class Backbone:
         InputError: the model is missing, or cannot be loaded or read as configured.
     """
 
-    moving = False  # see `Backend`
+    nonstationary = False  # see `Backend`
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class Backbone:
             for part in (("encoder", "decoder") if self.is_encoder_decoder else ("decoder",))
         }
         self._prepared: dict[str, Any] = {}
-        self.reader, self.passes = self._choose_reader()
+        self.fast_pass, self.passes = self._choose_reader()
         self._flat: dict[str, Tensor] = {}
         self._active = ""
         self._parameters = {name: self._collect(name) for name in ADAPTERS}
@@ -178,7 +178,7 @@ class Backbone:
         """The written-out pass, or None for `transformers`, and its name for logs."""
         passes = self.config.passes
         if self._plain is not None and self._is_float32_on_cpu:
-            return written_out_pass(self._plain, passes, self.config.lora_layers, self._room)
+            return fast_forward(self._plain, passes, self.config.lora_layers, self._room)
         if passes == "compiled":
             key, value = next(
                 (key, value)
@@ -281,31 +281,31 @@ class Backbone:
         """First token of the decoder; None for a decoder-only model."""
         return self._model.config.decoder_start_token_id if self.is_encoder_decoder else None
 
-    def reading(self, adapter: str) -> Callable[[Piece, Tensor], Tensor]:
+    def bind_adapter(self, adapter: str) -> Callable[[Piece, Tensor], Tensor]:
         """Written-out pass with an adapter: (piece, nodes) -> last hidden states of the nodes.
 
-        Only for models with a `reader`. The nodes, int64 (w,), must be distinct; the hidden states
-        are float (w, width).
+        Only for models with a `fast_pass`. The nodes, int64 (w,), must be distinct; the hidden
+        states are float (w, width).
         """
-        assert self.reader is not None
-        return partial(self.reader.read, self._weights(adapter))
+        assert self.fast_pass is not None
+        return partial(self.fast_pass.read, self._weights(adapter))
 
     def _weights(self, adapter: str) -> Any:
         """Weights with an adapter, for the reader, else for `functional_call`.
 
         Cached, except those that need gradients by autograd.
         """
-        if torch.is_grad_enabled() and not isinstance(self.reader, CompiledLlama):
+        if torch.is_grad_enabled() and not isinstance(self.fast_pass, CompiledLlama):
             return self._prepare(adapter)
         if adapter not in self._prepared:
             self._prepared[adapter] = self._prepare(adapter)
         return self._prepared[adapter]
 
     def _prepare(self, adapter: str) -> Any:
-        if isinstance(self.reader, CompiledLlama):
-            return self.reader.prepare(self._low_rank_changes(adapter))
+        if isinstance(self.fast_pass, CompiledLlama):
+            return self.fast_pass.prepare(self._low_rank_changes(adapter))
         merged = self._merge(adapter)
-        return merged if self.reader is None else self.reader.prepare(merged)
+        return merged if self.fast_pass is None else self.fast_pass.prepare(merged)
 
     def hidden_states(
         self, adapter: str, tokens: Tensor, positions: Tensor, mask: Tensor

@@ -14,14 +14,14 @@ from magellan.model.devices import CPU
 from magellan.model.packing import PackedBatch
 
 Embed = Callable[[Sequence[str]], Any]
-"""n texts -> vectors (n, width); a true attribute `moving` means that they change over time."""
+"""n texts -> vectors (n, width); true attribute `nonstationary`: they change over time."""
 
 
 class Embedded:
     """The part of `Backbone` that the head uses, without adapters: only the head is trained.
 
-    Each text is one token, its number. It is embedded once, or, if `embed` is `moving`, each time
-    that the head reads it.
+    Each text is one token, its number. It is embedded once, or, if `embed` is `nonstationary`, each
+    time that the head reads it.
 
     Args:
         embed: texts -> vectors.
@@ -31,14 +31,14 @@ class Embedded:
         InputError: `embed` does not return one finite vector per text.
     """
 
-    reader = None
+    fast_pass = None
     passes = "vectors of texts"
     device, dtype = CPU, torch.float32
     is_encoder_decoder = sizes_itself = False
     micro_batch = 0
 
     def __init__(self, embed: Embed, text: str) -> None:
-        self._embed, self.moving = embed, bool(getattr(embed, "moving", False))
+        self._embed, self.nonstationary = embed, bool(getattr(embed, "nonstationary", False))
         self._numbers: dict[str, int] = {}
         self._texts: list[str] = []
         self._vectors: dict[int, Tensor] = {}
@@ -66,7 +66,7 @@ class Embedded:
         return self._embed_numbers(numbers.tolist())[index][:, None]
 
     def _embed_numbers(self, numbers: list[int]) -> Tensor:
-        if self.moving:
+        if self.nonstationary:
             return self._checked_embed([self._texts[number] for number in numbers])
         new = [number for number in numbers if number not in self._vectors]
         if new:

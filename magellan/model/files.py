@@ -37,10 +37,11 @@ class Made:
     parameters: int
 
 
-MADE = {"smollm2-135m": Made("backbone_smollm2", 134_515_008)}
+BUILT_MODELS = {"smollm2-135m": Made("backbone_smollm2", 134_515_008)}
 ALLOWED = (
-    f"{', '.join((*EMBEDDED, *MADE))}, a folder with config.json, weights (model.safetensors) and "
-    "tokenizer in Hugging Face format, or the name of a model in the Hugging Face cache"
+    f"{', '.join((*EMBEDDED, *BUILT_MODELS))}, a folder with config.json, weights "
+    "(model.safetensors) and tokenizer in Hugging Face format, or the name of a model in the "
+    "Hugging Face cache"
 )
 HUB_NAME = re.compile(r"(?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*", re.ASCII)
 WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -103,7 +104,7 @@ def check_planned_backbone(model: str) -> None:
 
 def is_to_be_made(model: str) -> bool:
     """Whether the workflow has to make this model before a run can use it."""
-    return model in MADE and not isfile(backbone_folder(model) / WEIGHTS)
+    return model in BUILT_MODELS and not isfile(backbone_folder(model) / WEIGHTS)
 
 
 def is_of_the_hub(model: str) -> bool:
@@ -119,14 +120,14 @@ def backbone_folder(model: str) -> Path:
     """
     if model in EMBEDDED:
         return BACKBONES / model
-    if model in MADE:
+    if model in BUILT_MODELS:
         return made_folder() / model
     if not isdir(Path(model)) and HUB_NAME.fullmatch(model):
         return _cached_snapshot(model) or Path(model)
     return Path(model)
 
 
-def from_anywhere(model: str) -> str:
+def portable_reference(model: str) -> str:
     """Reference to a model that is valid in any working folder and for other programs.
 
     Its name on the hub for a model in the cache, else the absolute path of the folder.
@@ -175,14 +176,18 @@ def number_of_parameters(model: str) -> int:
 
     model: value of `backbone.model`, checked by `check_planned_backbone`.
     """
-    return MADE[model].parameters if model in MADE else number_of_weights(backbone_folder(model))
+    return (
+        BUILT_MODELS[model].parameters
+        if model in BUILT_MODELS
+        else number_of_weights(backbone_folder(model))
+    )
 
 
 def _remedy(name: str, folder: Path) -> str:
     """Command that gets a named model that is missing or incomplete."""
-    if name in MADE:
+    if name in BUILT_MODELS:
         first = "remove that folder, then " if isdir(folder) else ""
-        return f" (in {folder}); {first}`snakemake {MADE[name].rule}` makes it"
+        return f" (in {folder}); {first}`snakemake {BUILT_MODELS[name].rule}` makes it"
     if folder.is_relative_to(hub_cache()):
         return f" (in {folder}); `hf download {name}` gets what the hub has"
     snapshots = _snapshots(name) if HUB_NAME.fullmatch(name) and not isdir(folder) else []

@@ -14,7 +14,7 @@ import numpy as np
 from peft import LoraConfig
 from safetensors.numpy import save
 
-from magellan.model.files import from_anywhere
+from magellan.model.files import portable_reference
 from magellan.model.loading import configuration
 from magellan.model.settings import BackboneConfig
 
@@ -48,7 +48,7 @@ def adapter_files(
         lora_dropout=0.0,
         target_modules=layers,
         task_type="SEQ_2_SEQ_LM" if encoder_decoder else "CAUSAL_LM",
-        base_model_name_or_path=from_anywhere(config.model),
+        base_model_name_or_path=portable_reference(config.model),
         inference_mode=True,
     )
     weights = {f"{_PREFIX}{name}.weight": _array(values) for name, values in parameters.items()}

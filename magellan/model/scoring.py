@@ -67,7 +67,7 @@ def total_scores(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Score of each candidate, (batch, candidates), -inf where there is none; features and slots
     as in `Scores`."""
-    score_tokens = _score_by_library if backbone.reader is None else _score_by_piece
+    score_tokens = _score_by_library if backbone.fast_pass is None else _score_by_piece
     token, token_slots, features, slots = score_tokens(backbone, adapter, states, score)
     shape = len(states), states.candidates
     total = token.new_zeros(shape[0] * shape[1]).index_add(0, token_slots, token).view(shape)
@@ -78,13 +78,13 @@ def total_scores(
 
 def candidate_features(backbone: Backbone, adapter: str, states: PackedBatch) -> Tensor:
     """Hidden state of the last token of each state's only candidate, (batch, width)."""
-    if backbone.reader is None:
+    if backbone.fast_pass is None:
         _, _, features, slots = _score_by_library(backbone, adapter, states, "logit_sum")
         return features[slots.argsort()]
     parts, rows = [], []
-    reading = backbone.reading(adapter)
+    forward = backbone.bind_adapter(adapter)
     for piece in _pieces(backbone, states):
-        parts.append(reading(piece, piece.tree.last))
+        parts.append(forward(piece, piece.tree.last))
         rows.append(piece.states)
     return torch.cat(parts).index_select(0, torch.cat(rows).argsort())
 
@@ -100,15 +100,15 @@ def prompt_features(
     """
     prompts = prompts.prompts()
     features, rows = [], []
-    if backbone.reader is None:
+    if backbone.fast_pass is None:
         for part_rows, part in prompts.parts(at_once):
             features.append(_prompts_by_library(backbone, adapter, part))
             rows.append(backbone.tensor(part_rows))
     else:
-        reading = backbone.reading(adapter)
+        forward = backbone.bind_adapter(adapter)
         for piece in _pieces(backbone, prompts):
             nodes, index = piece.tree.distinct_ends
-            features.append(reading(piece, nodes).index_select(0, index))
+            features.append(forward(piece, nodes).index_select(0, index))
             rows.append(piece.states)
     return torch.cat(features).index_select(0, torch.cat(rows).argsort())
 
@@ -120,10 +120,11 @@ def frozen_features(backbone: Backbone, prompts: PackedBatch) -> np.ndarray:
     Raises:
         InputError: the model changes outside this package.
     """
-    if backbone.moving:
+    if backbone.nonstationary:
         raise InputError(
-            "embed: one that changes (`moving`) is not allowed, as this sampler needs features of "
-            "goals that stay; allowed: a language model by name, or a function that stays the same"
+            "embed: one that changes (`nonstationary`) is not allowed, as this sampler needs "
+            "features of goals that stay; allowed: a language model by name, or a function that "
+            "stays the same"
         )
     name = "competence_delayed"
     saved = {key: values.clone() for key, values in backbone.adapter(name).items()}
@@ -150,7 +151,7 @@ def _pieces(backbone: Backbone, states: PackedBatch) -> list[Piece]:
 
     With gradients only in the compiled pass, which adds up the gradients of shared tokens.
     """
-    if isinstance(backbone.reader, CompiledLlama):
+    if isinstance(backbone.fast_pass, CompiledLlama):
         return states.pieces(backbone.start_token, share_prompts=True, ragged=True)
     share = not (backbone.is_encoder_decoder or torch.is_grad_enabled())
     return states.pieces(backbone.start_token, share)
@@ -161,11 +162,11 @@ def _score_by_piece(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Score of every candidate token and its slot; feature of every candidate and its slot."""
     results: list[tuple[Tensor, ...]] = []
-    reading = backbone.reading(adapter)
+    forward = backbone.bind_adapter(adapter)
     for piece in _pieces(backbone, states):
         tree = piece.tree
         nodes, before, last = tree.scored
-        hidden = reading(piece, nodes)
+        hidden = forward(piece, nodes)
         token = _token_scores(backbone, hidden, before, tree.tokens[tree.after], score)
         results.append(
             (

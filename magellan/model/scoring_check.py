@@ -41,7 +41,7 @@ def check_scores(backbone: Backbone, world: World) -> None:
     if not gap <= LARGEST_GAP[backbone.dtype]:
         raise unusable(
             name,
-            f"scores actions otherwise together than one by one (log-probability "
+            f"batched and single scores differ (log-probability "
             f"{float(together[0]):.4g} and {float(alone[0]):.4g} for the first, "
             f"{float(together[1]):.4g} and {float(alone[1]):.4g} for the second)",
         )

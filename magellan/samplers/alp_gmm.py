@@ -99,7 +99,7 @@ def log_density(points: np.ndarray, mean: np.ndarray, covariance: np.ndarray) ->
     return -0.5 * (standardised**2).sum(axis=0)
 
 
-@register_sampler("alp_gmm", "ALP-GMM", settings=AlpGmmSettings, epsilon=False, reads=True)
+@register_sampler("alp_gmm", "ALP-GMM", settings=AlpGmmSettings, epsilon=False, needs_features=True)
 def build(parts: SamplerParts, settings: AlpGmmSettings) -> GoalSampler:
     """ALP-GMM (Portelas et al. 2019, arXiv 1910.07224) over goals instead of task parameters.
 

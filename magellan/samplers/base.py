@@ -112,7 +112,7 @@ class GoalSampler:
         """Probability that the next draw explores."""
         return self._schedule(self.step)
 
-    def carry_on(self, former: GoalSampler) -> None:
+    def inherit_state(self, former: GoalSampler) -> None:
         """Take over the step of another sampler, and its rule's memory of goals in both spaces.
 
         The memory only if arms and rule are of the same type.
@@ -121,7 +121,7 @@ class GoalSampler:
         if self._choice is None or former._choice is None:
             return
         if type(self.arms) is type(former.arms):
-            self._choice.carry_on(former._choice, self.arms.numbers_in(former.arms))
+            self._choice.inherit_state(former._choice, self.arms.index_in(former.arms))
 
     def sample(self, n: int) -> np.ndarray:
         """Draw `n` goals with replacement: positions in the goal space, int64 (n,)."""

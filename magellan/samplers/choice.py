@@ -31,7 +31,7 @@ class Choice(ABC):
     def probabilities(self) -> np.ndarray | None:
         """Probability of each arm, float64 (n_arms,), sums to one; None where `draw` is None."""
 
-    def carry_on(self, former: Choice, numbers: np.ndarray) -> None:  # noqa: B027
+    def inherit_state(self, former: Choice, numbers: np.ndarray) -> None:  # noqa: B027
         """Take over the memory of a choice over other goals; by default there is none.
 
         numbers: int64 (n_arms,), number of each arm in `former`, -1: new.

@@ -63,7 +63,7 @@ def kinds_of(features: np.ndarray, most: int) -> np.ndarray:
     estimator="learned",
     settings=FrontierSettings,
     epsilon=False,
-    reads=True,
+    needs_features=True,
 )
 def build(parts: SamplerParts, settings: FrontierSettings) -> GoalSampler:
     """Uniform over the square root of predicted success instead of over goals.

@@ -59,7 +59,7 @@ class SamplerSpec(Spec):
         label: its name in figures.
         estimator: name of the competence estimator that drives it, if any.
         epsilon: whether it explores by the shared epsilon schedule.
-        reads: whether it needs features of goals.
+        needs_features: whether it needs features of goals.
         ordered: whether it needs groups in order, easy to hard.
         explores: what it explores, or a function of its settings that returns this; empty if it
             does not explore by epsilon.
@@ -69,7 +69,7 @@ class SamplerSpec(Spec):
     label: str
     estimator: str | None = None
     epsilon: bool = True
-    reads: bool = False
+    needs_features: bool = False
     ordered: bool = False
     explores: Explores | Callable[[Any], Explores] = ""
     look: Look | None = None
@@ -97,7 +97,7 @@ def register_sampler(
     settings: type[Section] = NoSettings,
     epsilon: bool = True,
     look: Look | None = None,
-    reads: bool = False,
+    needs_features: bool = False,
     ordered: bool = False,
     explores: Explores | Callable[[Any], Explores] = "",
 ) -> Callable[[Builder], Builder]:
@@ -114,7 +114,7 @@ def register_sampler(
         settings=settings,
         epsilon=epsilon,
         look=look,
-        reads=reads,
+        needs_features=needs_features,
         ordered=ordered,
         explores=explores,
     )

@@ -193,7 +193,7 @@ class RuleChoice(Choice):
         uncertainty = self._estimator.uncertainty(self._arms)
         return ArmStats(self._step, self._tries, age, now, delayed, uncertainty)
 
-    def carry_on(self, former: Choice, numbers: np.ndarray) -> None:
+    def inherit_state(self, former: Choice, numbers: np.ndarray) -> None:
         if not isinstance(former, RuleChoice) or type(former._rule) is not type(self._rule):
             return
         self._step, self._cumulative = former._step, None

@@ -15,7 +15,7 @@ import numpy as np
 
 from magellan import __version__
 from magellan.backends import check_backend
-from magellan.backends.machine import settle
+from magellan.backends.machine import configure_torch
 from magellan.competence import ESTIMATORS, CompetenceEstimator, make_estimator
 from magellan.config import UNIT_COLUMNS, RunConfig, checked_run, identity, phases_of
 from magellan.config.resolve import merged
@@ -78,8 +78,8 @@ def replay(
     config = _replay_config(run.agent.config, name, settings, backend or {})
     check_backend(config.backend)
     _check_output(output)
-    settle(config.threads, config.backend.deterministic)
-    parts = estimator_parts(config, sampled=False)
+    configure_torch(config.threads, config.backend.deterministic)
+    parts = estimator_parts(config, scores_candidates=False)
     sets = list(evaluated_goals(config, phases_of(config)[0], parts.goals).values())
     own = config.constants(ESTIMATORS[name])
     points = sorted([*run.points, *_extra_points(run, every)])

@@ -172,12 +172,12 @@ class TrainedAgent:
             InputError: no such device, or the model cannot be loaded.
             OutOfMemoryError: the weights exceed the free memory.
         """
-        from magellan.backends.machine import settle
+        from magellan.backends.machine import configure_torch
 
         config = self.config
         settings = validated(BackendConfig, keys, "backend.")
         check_backend(settings, config.backbone)
-        settle(config.threads, settings.deterministic)  # before the model's first product
+        configure_torch(config.threads, settings.deterministic)  # before the model's first product
         # Compiled passes do not pay for a few states.
         backbone = config.backbone.model_copy(update={"passes": "torch"})
         adapters, agent, estimators = initial_seeds(phases_of(config)[0].seed)

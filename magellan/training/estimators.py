@@ -26,7 +26,9 @@ Play = Callable[[np.ndarray, np.random.Generator], np.ndarray]
 """(goals (n,), random stream) -> success of one episode each (n,)."""
 
 
-LOST = "the sampler {!r} brings its own estimator, which would begin anew with other goals"
+ESTIMATOR_LOST = (
+    "the sampler {!r} brings its own estimator, which would begin anew with other goals"
+)
 
 
 class Estimators:
@@ -55,7 +57,7 @@ class Estimators:
         """Random stream of an estimator's evaluation episodes."""
         return self._stream(f"evaluation of {name}")
 
-    def drive(self, name: str, goals: GoalSet, rng: np.random.Generator) -> GoalSampler:
+    def make_sampler(self, name: str, goals: GoalSet, rng: np.random.Generator) -> GoalSampler:
         """Make the sampler of this name; its estimator becomes the driver.
 
         An estimator that the sampler brings itself, instead of naming one, has the sampler's name
@@ -85,7 +87,9 @@ class Estimators:
             if name not in estimators_of(self._config):
                 pairs = itertools.pairwise(phases)
                 if any(a.sampler == b.sampler == name and not a.has_goals_of(b) for a, b in pairs):
-                    raise InputError(f"phases: {LOST.format(name)}; allowed: the same goals")
+                    raise InputError(
+                        f"phases: {ESTIMATOR_LOST.format(name)}; allowed: the same goals"
+                    )
             elif type(estimator).set_goal_space is CompetenceEstimator.set_goal_space:
                 raise InputError(
                     f"phases: the estimator {name!r} cannot continue with other goals; allowed: "
@@ -93,7 +97,7 @@ class Estimators:
                 )
 
     def set_goal_space(self, goals: GoalSet) -> None:
-        """Switch to another goal space; `drive` replaces an estimator that a sampler brought."""
+        """Switch to another goal space; `make_sampler` replaces what a sampler brought."""
         for name in estimators_of(self._config):
             self.by_name[name].set_goal_space(goals)
 
@@ -132,13 +136,13 @@ class Estimators:
         """Return observers and evaluation streams; the driver is in the sampler's state."""
         observers = self.observers.items()
         return {
-            "watchers": {name: estimator.state_dict() for name, estimator in observers},
+            "observers": {name: estimator.state_dict() for name, estimator in observers},
             "streams": {name: rng.bit_generator.state for name, rng in self._streams.items()},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a `state_dict`."""
         for name, observer in self.observers.items():
-            observer.load_state_dict(state["watchers"][name])
+            observer.load_state_dict(state["observers"][name])
         for name, rng in self._streams.items():
             rng.bit_generator.state = state["streams"][name]

@@ -64,7 +64,7 @@ class Trainer:
         self.goals, self.backend = parts.goals, parts.backend
         self.backend.start_policy(config.agent, initial_seeds(self.phase.seed)[1])
         self.estimators = Estimators(config, parts)
-        self.sampler = self.estimators.drive(self.phase.sampler, self.goals, rngs["sampler"])
+        self.sampler = self.estimators.make_sampler(self.phase.sampler, self.goals, rngs["sampler"])
         self.estimators.check_phases(self.phases)
         agent = config.agent
         self.replay = Replay(agent.replay_capacity, rngs["replay"], agent.success_fraction)
@@ -172,8 +172,10 @@ class Trainer:
         """Replace the sampler if it or the goals change; epsilon continues, or restarts."""
         if phase.sampler != previous.sampler or not phase.has_goals_of(previous):
             old = self.sampler
-            self.sampler = self.estimators.drive(phase.sampler, self.goals, self._rngs["sampler"])
-            self.sampler.carry_on(old)
+            self.sampler = self.estimators.make_sampler(
+                phase.sampler, self.goals, self._rngs["sampler"]
+            )
+            self.sampler.inherit_state(old)
         if phase.explore_anew:
             self.sampler.step = 0
 

@@ -40,13 +40,13 @@ def evaluated_goals(
 def estimator_parts(
     config: RunConfig,
     streams: Streams | None = None,
-    sampled: bool = True,
+    scores_candidates: bool = True,
     backend: Backend | None = None,
 ) -> EstimatorParts:
     """Return goal space, language model, streams and seed of a run at its start.
 
     streams: of the run; None: new ones.
-    sampled: whether a sampler chooses goals by the estimates.
+    scores_candidates: whether a sampler chooses goals by the estimates.
     backend: the language model at its start; None: built from the configuration.
 
     Raises:
@@ -60,4 +60,6 @@ def estimator_parts(
         backend = make_backend(
             config.backbone, config.backend, adapter_seed, goals.world, constants
         )
-    return EstimatorParts(goals, streams or Streams(first.seed), estimator_seed, backend, sampled)
+    return EstimatorParts(
+        goals, streams or Streams(first.seed), estimator_seed, backend, scores_candidates
+    )

@@ -158,7 +158,7 @@ def script(path: Path, text: str) -> str:
 def check_fallback(reason: str) -> None:
     """`auto` takes PyTorch and says why; `compiled` is refused for the same reason."""
     backbone = make_backbone(passes="auto")
-    assert isinstance(backbone.reader, LlamaPass)
+    assert isinstance(backbone.fast_pass, LlamaPass)
     assert backbone.passes.startswith("torch (")
     assert reason in backbone.passes
     message = refusal(make_backbone)
@@ -217,11 +217,11 @@ def test_jobs_that_start_together_compile_in_peace(cache):
 
 @needs_compiler
 def test_auto_takes_one_thread():
-    assert isinstance(make_backbone(passes="auto").reader, CompiledLlama)
+    assert isinstance(make_backbone(passes="auto").fast_pass, CompiledLlama)
     assert make_backbone(passes="auto").passes.startswith("compiled (")
     torch.set_num_threads(2)
-    assert isinstance(make_backbone(passes="auto").reader, LlamaPass)
-    assert isinstance(make_backbone(passes="compiled").reader, CompiledLlama)
+    assert isinstance(make_backbone(passes="auto").fast_pass, LlamaPass)
+    assert isinstance(make_backbone(passes="compiled").fast_pass, CompiledLlama)
 
 
 def test_large_models_are_not_compiled():

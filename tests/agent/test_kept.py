@@ -55,7 +55,7 @@ def scores(backbone, states):
 
 def test_a_state_is_computed_once(make):
     backbone = make()
-    cache = backbone.reader.cache
+    cache = backbone.fast_pass.cache
     first = scores(backbone, batch(backbone, *STATES))
     assert (cache.computed, cache.hits) == (2, 0)
     assert scores(backbone, batch(backbone, *STATES)) == first  # nothing kept has been changed
@@ -71,13 +71,13 @@ def test_room_changes_no_number(make):
     for room in (2000, 0):
         backbone = make(room)
         results.append([scores(backbone, states) for states in every])
-        cache = backbone.reader.cache
+        cache = backbone.fast_pass.cache
         assert (cache.computed, cache.hits) == ((5, 7) if room else (12, 0))
     few = make()
-    few.reader.cache._room = 15_000  # bytes: not all five states
+    few.fast_pass.cache._room = 15_000  # bytes: not all five states
     results.append([scores(few, states) for states in every])
-    assert 5 < few.reader.cache.computed < 12
-    assert 0 < few.reader.cache.bytes <= 15_000
+    assert 5 < few.fast_pass.cache.computed < 12
+    assert 0 < few.fast_pass.cache.bytes <= 15_000
     assert results[1] == results[0] == results[2]
 
 
@@ -87,15 +87,15 @@ def test_branches_that_hang_elsewhere_are_another_state(make):
     first = build_tree(np.array([[1, 2, 10, 11, 12, 10, 13]]), np.array([[0, 0, 1, 1, 2, 3, 3]]))
     second = build_tree(np.array([[1, 2, 10, 11, 12, 13]]), np.array([[0, 0, 1, 1, 2, 2]]))
     assert torch.equal(first.tokens, second.tokens)
-    cache = backbone.reader.cache
+    cache = backbone.fast_pass.cache
     kept, other = cache.of(first), cache.of(second)
     assert cache.computed == 2
     assert not torch.equal(kept, other)
 
 
 def test_nothing_is_kept_where_every_layer_carries_adapters(make):
-    assert make(layers=0).reader.cache is None
-    assert make(layers=4).reader.cache is None
+    assert make(layers=0).fast_pass.cache is None
+    assert make(layers=4).fast_pass.cache is None
     assert scores(make(layers=0), batch(make(), *STATES)) == scores(
         make(layers=4), batch(make(), *STATES)
     )

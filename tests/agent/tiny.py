@@ -175,7 +175,7 @@ def in_float64(model: Any) -> Iterator[None]:
             tensor.data = values.double()
         patch.setattr(learning, "HAS_ONEDNN", False)  # whose products are of float32
         if isinstance(backbone, Backbone):
-            changes = {"reader": None, "dtype": torch.float64, "_prepared": {}, "_flat": {}}
+            changes = {"fast_pass": None, "dtype": torch.float64, "_prepared": {}, "_flat": {}}
             for name, value in changes.items():
                 patch.setattr(backbone, name, value)
             for name in ADAPTERS:

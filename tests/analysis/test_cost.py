@@ -69,7 +69,7 @@ def test_the_table_shows_what_was_never_mastered(results: Results) -> None:
 
 
 def test_the_figure_marks_mastery_and_its_absence(results: Results) -> None:
-    figure = style.draw_settled(draw, results, costs(results))
+    figure = style.draw_frozen(draw, results, costs(results))
     marks = [(line.get_xdata()[0], line.get_marker()) for line in figure.axes[0].lines]
     assert sorted(marks) == [(110.0, "o"), (140, ">")]
     assert [len(ax.lines) for ax in figure.axes[1:]] == [2, 2]

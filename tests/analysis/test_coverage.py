@@ -222,7 +222,7 @@ def test_the_summary_lists_what_is_missing_and_the_seeds_of_each_sampler(
     assert EMPTY not in text.replace(note, "")
     printed("summary", results, "--goal-space", FULL, "--html", tmp_path / "page.html")
     assert "<p>Incomplete grid: 16 of 36" in (tmp_path / "page.html").read_text()
-    success = summary.Numbers(results, statistics, FULL).success("train")
+    success = summary.SummaryTables(results, statistics, FULL).success("train")
     table = synthetic.frame_of(success).set_index("Sampler")
     assert table["n"].tolist() == ["2", "3", "3", "1"]
     assert "(" not in table.loc["MAGELLAN", "Grasp"]
@@ -232,7 +232,7 @@ def test_the_summary_of_a_complete_grid_has_no_note_and_no_column_of_n(results, 
     text = to_markdown(summary, results, statistics)
     assert text.startswith("**MAGELLAN minus each other")
     assert "Incomplete" not in text
-    assert "n" not in summary.Numbers(results, statistics, FULL).success("train").columns
+    assert "n" not in summary.SummaryTables(results, statistics, FULL).success("train").columns
 
 
 # --- coverage and reasons ---------------------------------------------------------------------

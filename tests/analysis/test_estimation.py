@@ -220,12 +220,12 @@ def marks_inside(ax):
 def test_no_mark_lies_outside_its_panel_whatever_it_costs(watched):
     frame = table(watched, "evaluated_buckets")
     frame["estimating"] *= np.where(frame["goal_space"] == SPACES[1], 1e6, 10.0)
-    for ax in style.draw_settled(draw, watched, frame).axes:
+    for ax in style.draw_frozen(draw, watched, frame).axes:
         marks_inside(ax)
 
 
 def test_a_panel_for_each_goal_space_and_hollow_marks_without_an_error(watched):
-    figure = style.draw_settled(draw, watched, table(watched, "evaluated_buckets"))
+    figure = style.draw_frozen(draw, watched, table(watched, "evaluated_buckets"))
     assert [ax.get_title() for ax in figure.axes] == [f"{space} goals" for space in SPACES]
     for ax in figure.axes:
         marks = marks_inside(ax)

@@ -75,7 +75,7 @@ def test_lines_rise_to_the_share_of_runs_that_master(long, frame):
 
 
 def test_readers_see_how_many_runs_master(long, frame):
-    numbers = summary.Numbers(long, {"mastery": frame}, SPACE)
+    numbers = summary.SummaryTables(long, {"mastery": frame}, SPACE)
     table = synthetic.frame_of(numbers.mastery("train")).set_index("Sampler")
     row = rows_where(frame, sampler="magellan", split="train", category="grow_plant").iloc[0]
     assert table.loc["MAGELLAN", "Grow plant"] == f"4 of 4 ({row['restricted_mean']:,.0f})"

@@ -153,7 +153,7 @@ def test_a_prediction_without_an_observation_is_refused(results):
 
 
 def test_the_readable_table_has_mean_and_range(results, statistics):
-    table = synthetic.frame_of(summary.Numbers(results, statistics, SPACE).success("train"))
+    table = synthetic.frame_of(summary.SummaryTables(results, statistics, SPACE).success("train"))
     where = {"sampler": "online", "split": "train", "category": "grow_plant"}
     final = rows_where(statistics["scores"], **where)["final"]
     expected = f"{final.mean():.2f} ({final.min():.2f}-{final.max():.2f})"
@@ -257,6 +257,8 @@ def test_calibration_is_of_each_estimator_on_the_same_goals(watched):
 def test_episodes_for_estimating_are_those_of_the_driver(watched, results, statistics):
     cost = summaries.cost(watched).set_index("sampler")
     assert cost["estimation_episodes"].to_dict() == {"random": 0, "ek_eval": 200}
-    table = summary.Numbers(watched, {"cost": cost.reset_index()}, SPACE).cost()
+    table = summary.SummaryTables(watched, {"cost": cost.reset_index()}, SPACE).cost()
     assert synthetic.frame_of(table)[summary.ESTIMATING].tolist() == ["0", "200"]
-    assert summary.ESTIMATING not in summary.Numbers(results, statistics, SPACE).cost().columns
+    assert (
+        summary.ESTIMATING not in summary.SummaryTables(results, statistics, SPACE).cost().columns
+    )

@@ -234,7 +234,7 @@ def test_the_report_has_both_and_the_cost(hand_made):
             "peak_memory_mb": np.nan,
         }
     )
-    cost = summary.Numbers(hand_made, {"cost": lengths}, SPACE).cost()
+    cost = summary.SummaryTables(hand_made, {"cost": lengths}, SPACE).cost()
     cost = synthetic.frame_of(cost).set_index("Sampler")
     assert cost.loc["Random"].to_dict() == {
         "Episodes": "2,002 (2,000-2,004)",

@@ -64,11 +64,11 @@ class FakeBackend(Backend):
     def values(self, states: list[PackedState]) -> np.ndarray:
         return np.zeros_like(self.probabilities(states))
 
-    def hold(self, prompts: Packed) -> int:
+    def cache_prompts(self, prompts: Packed) -> int:
         self.held[len(self.held)] = prompts
         return len(self.held) - 1
 
-    def release(self, held: int) -> None:
+    def free_prompts(self, held: int) -> None:
         del self.held[held]
 
     def competence(self, prompts: Packed | int, which: Sequence[Which] = (CURRENT,)) -> np.ndarray:

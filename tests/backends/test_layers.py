@@ -8,7 +8,7 @@ import torch
 
 from benchmarks.shapes import model_folder
 from magellan.backends import make_backend
-from magellan.backends.machine import settle
+from magellan.backends.machine import configure_torch
 from magellan.backends.memory import StoragePeak
 from magellan.core.errors import InputError
 from magellan.model.backbone import GPU_BUCKET, Backbone
@@ -132,8 +132,8 @@ def test_four_bits_are_close_to_all_of_them(model, dtype):
 
 def test_deterministic_operations_can_be_switched_off():
     try:
-        settle(1, deterministic=False)
+        configure_torch(1, deterministic=False)
         assert not torch.are_deterministic_algorithms_enabled()
     finally:
-        settle(1)
+        configure_torch(1)
     assert torch.are_deterministic_algorithms_enabled()

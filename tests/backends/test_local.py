@@ -78,7 +78,7 @@ def test_one_update_of_each_kind(way, joint, plain):
 @every_way
 def test_snapshots_predict_what_was_predicted_when_they_were_taken(way):
     backend = make(way)
-    held = backend.hold(prompts(backend))
+    held = backend.cache_prompts(prompts(backend))
     expected, exact, numbers = [], [], []
     for _ in range(4):
         expected.append(backend.competence(held)[0])
@@ -120,12 +120,12 @@ def test_the_model_alone_reads_as_before_it_had_adapters(way):
 def test_prompts_that_are_held_are_those_that_were_given(way):
     backend = make(way)
     packed = prompts(backend)
-    held, other = backend.hold(packed), backend.hold(prompts(backend, 3))
+    held, other = backend.cache_prompts(packed), backend.cache_prompts(prompts(backend, 3))
     for _ in range(2):
         np.testing.assert_array_equal(
             backend.competence(held, BOTH), backend.competence(packed, BOTH)
         )
-    backend.release(held)
+    backend.free_prompts(held)
     assert backend.competence(other).shape == (1, 3)
     with pytest.raises(KeyError):
         backend.competence(held)

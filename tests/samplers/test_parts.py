@@ -207,7 +207,7 @@ def test_a_rule_remembers_numbers_of_any_kind(memory: np.ndarray) -> None:
     state = first.state_dict()
     second.load_state_dict(state)
     np.testing.assert_array_equal(other.best, memory)
-    second.carry_on(first)
+    second.inherit_state(first)
     state["choice"]["rule"]["best"] = np.zeros(5)
     with pytest.raises(InputError, match=r"^best: float64 \(5,\) is not allowed; allowed: "):
         second.load_state_dict(state)
@@ -231,7 +231,7 @@ def test_memory_of_no_arm_is_not_taken_for_that_of_an_only_goal() -> None:
 
     (_, ten), (one, only) = sampler(10), sampler(1)
     ten.update(outcomes((0, 1), (3, 0)))
-    only.carry_on(ten)
+    only.inherit_state(ten)
     assert one.heard.tolist() == [0]
 
 

@@ -117,6 +117,6 @@ def test_the_clock_of_tscl_goes_on_where_a_group_has_no_goals() -> None:
     before = make("tscl", FewGoals([1, 2, 4]), variant="window", window=4, **NEVER)
     before.update(outcomes(*[(2, 1)] * 30, (0, 0), (2, 1), (2, 1), (0, 1), (1, 0), (1, 0)))
     after = make("tscl", FewGoals([1, 2]), variant="window", window=4, **NEVER)
-    after.carry_on(before)
+    after.inherit_state(before)
     after.update(outcomes((1, 1), (1, 1)))
     np.testing.assert_allclose(after.probabilities(), [0, 1])

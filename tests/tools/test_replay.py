@@ -149,7 +149,8 @@ def test_the_goals_are_not_scored_where_nothing_reads_the_scores(recorded):
     from magellan.competence import make_estimator
 
     run = RecordedRun.read(recorded("driver"))
-    estimator = make_estimator("learned", estimator_parts(run.agent.config, sampled=False))
+    parts = estimator_parts(run.agent.config, scores_candidates=False)
+    estimator = make_estimator("learned", parts)
     assert len(estimator.known()) == 0
     assert len(estimator.candidates()) == 0
     estimator.load_state_dict(estimator.state_dict())

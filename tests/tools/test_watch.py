@@ -180,7 +180,7 @@ def test_the_process_is_settled_before_the_models_first_product(agent, monkeypat
         calls.append("model")
         raise Stop
 
-    monkeypatch.setattr(machine, "settle", lambda *how: calls.append(how))
+    monkeypatch.setattr(machine, "configure_torch", lambda *how: calls.append(how))
     monkeypatch.setattr(trained, "make_backend", build)
     for given, deterministic in (({}, True), ({"deterministic": False}, False)):
         calls.clear()

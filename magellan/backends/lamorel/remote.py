@@ -150,11 +150,11 @@ class LamorelBackend(Backend):
         statistics: dict[str, float] = self._call_all("critic_statistics", states)[0]
         return statistics
 
-    def hold(self, prompts: Packed) -> int:
-        return int(self._call_all("hold", prompts)[0])
+    def cache_prompts(self, prompts: Packed) -> int:
+        return int(self._call_all("cache_prompts", prompts)[0])
 
-    def release(self, held: int) -> None:
-        self._call_all("release", held)
+    def free_prompts(self, held: int) -> None:
+        self._call_all("free_prompts", held)
 
     def competence(self, prompts: Packed | int, which: Sequence[Which] = (CURRENT,)) -> np.ndarray:
         return np.concatenate(self._read("competence", prompts, tuple(which)), axis=1)

@@ -12,7 +12,7 @@ import torch
 from magellan.backends.base import Which
 from magellan.backends.lamorel.remote import Failure
 from magellan.backends.local import LocalBackend
-from magellan.backends.machine import settle
+from magellan.backends.machine import configure_torch
 from magellan.core.codec import Packed, PackedState
 from magellan.model.backbone import Backbone
 from magellan.model.loading import checked_model
@@ -63,7 +63,7 @@ class Serving:
         """
         served = self._served
         try:
-            settle(served.threads, served.settings.deterministic)
+            configure_torch(served.threads, served.settings.deterministic)
             if device is not None and served.settings.device != "cpu":
                 torch.cuda.set_device(device)
             config, world = served.backbone, served.world
@@ -129,7 +129,7 @@ class Serving:
         return self.backend.competence((tokens, segments), which)
 
     def _hold(self, prompts: Packed) -> int:
-        return self.backend.hold(self._own_share(prompts))
+        return self.backend.cache_prompts(self._own_share(prompts))
 
     def _own_share(self, prompts: Packed) -> Packed:
         share = self._share(len(prompts[0]))

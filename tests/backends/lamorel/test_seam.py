@@ -58,7 +58,7 @@ def test_it_reads_what_a_local_model_reads(servers, expected):
     library = read(expected, packed)
     with in_float64(expected):
         exact = read(expected, packed)
-    for given in (packed, backend.hold(packed)):
+    for given in (packed, backend.cache_prompts(packed)):
         for values in zip(read(backend, given), library, exact, strict=True):
             close(*values)
     assert np.abs(exact[2][0] - exact[2][1]).max() > 1e-3
@@ -91,7 +91,7 @@ def test_one_update_moves_what_a_local_one_moves(servers, expected):
 
 def test_snapshots_and_prompts_are_kept_and_forgotten(expected):
     backend = as_local(behind(2), expected)
-    held = backend.hold(prompts(expected))
+    held = backend.cache_prompts(prompts(expected))
     before = backend.competence(held)[0]
     number = backend.snapshot()
     backend.update_competence(episodes(expected))
@@ -101,7 +101,7 @@ def test_snapshots_and_prompts_are_kept_and_forgotten(expected):
     backend.discard(0)
     with pytest.raises(KeyError):
         backend.competence(held, (0,))
-    backend.release(held)
+    backend.free_prompts(held)
     with pytest.raises(KeyError):
         backend.competence(held)
 

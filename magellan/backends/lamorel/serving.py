@@ -128,7 +128,7 @@ class Serving:
             return np.zeros((len(which), 0))
         return self.backend.competence((tokens, segments), which)
 
-    def _hold(self, prompts: Packed) -> int:
+    def _cache_prompts(self, prompts: Packed) -> int:
         return self.backend.cache_prompts(self._own_share(prompts))
 
     def _own_share(self, prompts: Packed) -> Packed:

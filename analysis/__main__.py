@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.statistics.registry import FIGURES, statistics_of
 from analysis.tables import coverage, printing, store
-from analysis.tables.manifests import MANIFEST, GridManifest, read_combined_manifest
+from analysis.tables.manifests import MANIFEST, GridManifest
 from analysis.tables.results import SPLITS, Results
 from magellan.config import load_experiment
 from magellan.config.modules import load_modules
@@ -159,6 +159,17 @@ def _unpack(arguments: Arguments) -> None:
 
 
 @command(
+    "share",
+    "leave runs of combined tables to folders beside them that have the same runs",
+    TABLES,
+    path("others", nargs="*", help="folders that hold these runs (default: none, all are written)"),
+)
+def _share(arguments: Arguments) -> None:
+    shared = store.share(arguments.tables, arguments.others)
+    print(f"{shared} runs left to {len(arguments.others)} folders beside {arguments.tables}")
+
+
+@command(
     "statistics",
     "compute the statistics",
     TABLES,
@@ -284,7 +295,7 @@ def _page(arguments: Arguments) -> None:
     output("page", help="HTML file to write"),
 )
 def _coverage(arguments: Arguments) -> None:
-    manifest = read_combined_manifest(arguments.tables)
+    manifest = store.load_whole(arguments.tables).manifest
     printing.write(coverage.to_html(manifest), arguments.page)
 
 

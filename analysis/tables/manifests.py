@@ -23,6 +23,7 @@ Amount = Number | None
 # Names become paths, labels and captions of a report: only what a configuration may hold.
 SamplerName = Annotated[StrictStr, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 VariantName = Annotated[StrictStr, Field(pattern=VARIANT_PATTERN)]
+FolderName = Annotated[StrictStr, Field(pattern=r"^[a-z0-9_]+$")]
 GoalSpaceName = Annotated[StrictStr, Field(pattern=rf"^{GOAL_SPACE.pattern}$", max_length=60)]
 
 
@@ -157,6 +158,7 @@ class CombinedManifest(_Declared):
     runs: Annotated[list[CombinedRun], Field(min_length=1)]
     missing: list[MissingRun]
     notes: list[StrictStr] = []
+    shared: list[FolderName] = []
 
 
 def read_run_manifest(folder: Path) -> dict[str, Any]:

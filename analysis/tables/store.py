@@ -32,6 +32,8 @@ from magellan.core.files import write_atomically
 
 # Where and how an experiment is run; no part of its tables.
 NOT_KEPT = {"results", "allow_incomplete"}
+SHARED = "shared"
+"""Key of a manifest: folders beside it that hold the rest of its runs."""
 
 
 class FinishedRun(NamedTuple):
@@ -204,8 +206,71 @@ def load_whole(folder: Path) -> Results:
     categories = categories_of(manifest["runs"][0])
     tables = {name: read_table(folder, name, categories, combined=True) for name in TABLES}
     results = Results(tables, manifest)
+    if others := [load_whole(folder.parent / name) for name in manifest.pop(SHARED, ())]:
+        results = _joined(manifest, [results, *others])
     diagnose(results)
     return results
+
+
+# --- runs that several studies have ---
+
+
+def share(folder: Path, others: Sequence[Path]) -> int:
+    """Rewrite combined tables without the runs that folders beside them have as well.
+
+    The manifest then names these folders, and loading joins the runs again: nothing that is
+    computed from the tables changes. Without `others` all runs are written.
+
+    Returns:
+        how many runs are left to the other folders.
+
+    Raises:
+        InputError: the tables are damaged, a folder is not beside them, or a run differs there.
+    """
+    beside = folder.resolve().parent
+    for other in others:
+        if other.resolve().parent != beside or other.resolve() == folder.resolve():
+            raise InputError(f"others: {other} is not allowed; allowed: folders beside {folder}")
+    whole, theirs = load_whole(folder), [load_whole(other) for other in others]
+    elsewhere = {run["identity"] for other in theirs for run in other.manifest["runs"]}
+    runs = [run for run in whole.manifest["runs"] if run["identity"] not in elsewhere]
+    if not runs:
+        raise InputError(f"others: they hold all runs of {folder}; allowed: not all")
+    own = _joined(whole.manifest, [Results(whole.tables, {"runs": runs})])
+    again = _joined(whole.manifest, [own, *theirs])
+    if again.manifest != whole.manifest or not all(
+        frame.equals(whole.tables[name]) for name, frame in again.tables.items()
+    ):
+        raise InputError(f"others: a run of {folder} is not the same there; allowed: equal runs")
+    names = {SHARED: [other.resolve().name for other in others]} if others else {}
+    write(Results(own.tables, {**own.manifest, **names}), folder)
+    return len(whole.manifest["runs"]) - len(runs)
+
+
+def _joined(manifest: Mapping[str, Any], sources: Sequence[Results]) -> Results:
+    """The planned runs that the sources have, under the plan's names and in its order."""
+    found: dict[str, tuple[Mapping[str, Any], dict[str, pd.DataFrame]]] = {}
+    for source in sources:
+        frames = {
+            name: dict(iter(frame.groupby(list(RUN_COLUMNS), sort=False)))
+            for name, frame in source.tables.items()
+        }
+        for run in source.manifest["runs"]:
+            rows = {
+                name: frames[name].get(run_of(run), source.tables[name].iloc[:0]) for name in frames
+            }
+            found.setdefault(run["identity"], (run, rows))
+    plan = [entry for entry in manifest["plan"] if entry["identity"] in found]
+    runs = [{**found[entry["identity"]][0], "variant": entry["variant"]} for entry in plan]
+    parts = [(entry["variant"], found[entry["identity"]][1]) for entry in plan]
+    tables = {
+        name: pd.concat([rows[name].assign(variant=variant) for variant, rows in parts])
+        for name in TABLES
+    }
+    return Results(
+        {name: frame.reset_index(drop=True) for name, frame in tables.items()},
+        {**manifest, "runs": runs},
+    )
 
 
 # --- run folders from combined tables, to extend a committed experiment ---

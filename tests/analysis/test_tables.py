@@ -13,6 +13,7 @@ from analysis.tables.results import rows_where
 from magellan.core.columns import COLUMNS
 from magellan.core.errors import InputError
 from tests.analysis import synthetic
+from tests.runs import refusal
 from tests.snippets import contents
 
 SPACE = synthetic.GOAL_SPACE
@@ -150,6 +151,66 @@ def test_a_run_that_is_there_is_left_alone(runs, folder, tmp_path):
     (run / MANIFEST).write_text("{}")
     assert store.unpack(folder, tmp_path / "results") == (len(runs) - 1, 1)
     assert contents(run) == {MANIFEST: b"{}"}
+
+
+# --- runs that several studies have ---
+
+
+@pytest.fixture
+def studies(varied, varied_runs, tmp_path):
+    """Two studies: `varied`, and `base` with MAGELLAN's first variant, there under another name."""
+    store.write(varied, tmp_path / "varied")
+    plan = synthetic.plan(synthetic.VARIED)
+    names = [(run.sampler, run.variant) for run in plan]
+    base = [
+        folder
+        for folder, name in zip(varied_runs, names, strict=True)
+        if name == ("magellan", "whole")
+    ]
+    declared = synthetic.experiment(("magellan",))
+    store.write(store.combine(base, declared), tmp_path / "base")
+    return tmp_path / "varied", tmp_path / "base"
+
+
+def test_runs_of_another_study_are_kept_once_and_come_back(studies, varied):
+    folder, base = studies
+    before = contents(folder)
+    assert store.share(folder, [base]) == 2
+    assert set(pd.read_csv(folder / "practice.csv")["variant"]) == {"whole", "small"}
+    assert len((folder / "practice.csv").read_bytes()) < len(before["practice.csv"])
+    again = store.load_whole(folder)
+    assert again.manifest == varied.manifest
+    for name, frame in varied.tables.items():
+        pd.testing.assert_frame_equal(again.tables[name], frame, check_exact=True)
+    assert store.share(folder, []) == 0
+    assert contents(folder) == before
+
+
+def test_a_run_that_differs_elsewhere_is_not_left_there(studies):
+    folder, base = studies
+    before = contents(folder)
+    put("practice", "n", 10**6, seed=1)(base)
+    for others, words in (
+        ([base], "others: a run of "),
+        ([folder], "others: "),
+        ([base / "deeper"], "others: "),
+        ([base.parent / "absent"], "tables: there is no folder"),
+    ):
+        assert refusal(store.share, folder, others).startswith(words)
+    assert refusal(store.share, base, [folder]).startswith("others: they hold all runs of ")
+    assert contents(folder) == before
+
+
+def test_a_folder_that_holds_the_rest_of_the_runs_is_missed(studies):
+    folder, base = studies
+    store.share(folder, [base])
+    drop("practice", seed=0)(base)
+    assert "practice.csv" in refusal(store.load, folder)
+    base.rename(base.with_name("moved"))
+    assert refusal(store.load, folder) == f"tables: there is no folder {base}"
+    manifest = (folder / MANIFEST).read_text()
+    (folder / MANIFEST).write_text(manifest.replace('"base"', '"../base"'))
+    assert "shared" in refusal(store.load, folder)
 
 
 # --- docs/tables.md -------------------------------------------------------------------------------

@@ -7,8 +7,7 @@
 # make lint       formatting, names, types, workflow (a minute, most of it types)
 # make docs       the pages of docs/ as a site; python3 -m http.server --directory site shows it
 # make backbone   rebuild the embedded language models, in results/backbone
-# make lamorel-env  set up .venv-lamorel, in which runs go behind lamorel (docs/lamorel.md);
-#                   LAMOREL_ENV=envs/lamorel_v03.yml make lamorel-env for its version 0.3
+# make lamorel-env  set up .venv-lamorel, in which runs go behind lamorel (docs/lamorel.md)
 # make clean      remove caches (never results)
 #
 # PYTHON=python3.12 make ...   takes another interpreter, 3.11 or newer, for .venv
@@ -18,7 +17,7 @@ VENV := .venv
 READY := $(VENV)/.installed
 DOCS := .venv-docs
 LAMOREL := .venv-lamorel
-LAMOREL_ENV ?= envs/lamorel.yml
+LAMOREL_ENV := envs/lamorel.yml
 LAMOREL_READY := $(LAMOREL)/.installed-$(basename $(notdir $(LAMOREL_ENV)))
 
 .DEFAULT_GOAL := report

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from magellan.backends.lamorel.section import Servers, at, check_version
+from magellan.backends.lamorel.section import Servers, at
 from magellan.config import RunConfig, phases_of
 from magellan.core.environment import prepare_threads
 from magellan.core.errors import (
@@ -84,7 +84,6 @@ def _is_trainer() -> bool:
 def _run(values: Mapping[str, Any]) -> None:
     launch = read(values)
     config = launch.config
-    check_version(launch.servers.layout)
     _check_processes()
     folder = check_backbone(config.backbone.model)
     prepare_threads(config.threads)

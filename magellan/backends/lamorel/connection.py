@@ -18,7 +18,7 @@ from omegaconf import OmegaConf
 from torch import distributed, nn
 
 from magellan.backends.lamorel.remote import READING, LamorelBackend
-from magellan.backends.lamorel.section import OLDER, Servers, with_model
+from magellan.backends.lamorel.section import Servers, with_model
 from magellan.backends.lamorel.serving import Served, Serving
 from magellan.model.files import check_backbone
 from magellan.model.loading import load_tokenizer
@@ -42,14 +42,11 @@ def connect(lamorel_args: Mapping[str, Any], servers: Servers, served: Served) -
     atexit.register(leave_groups)
     serving = Serving(served, servers.number)
     reading = Reading(serving)
-    hooks: list[Any] = [Changing(serving), {READING: reading}, Adopting(serving, reading)]
-    if servers.layout == OLDER:
-        lamorel.lamorel_init()
-        record_instructions(Dispatcher)
-    else:
-        hooks = [{servers.name: hook} for hook in hooks]
+    hooks = (Changing(serving), {READING: reading}, Adopting(serving, reading))
+    lamorel.lamorel_init()
+    record_instructions(Dispatcher)
     with readable(check_backbone(served.backbone.model)) as folder:
-        section = with_model(lamorel_args, servers, str(folder))
+        section = with_model(lamorel_args, str(folder))
         caller = lamorel.Caller(OmegaConf.create(section), *hooks)
         tokenizer = load_tokenizer(served.backbone.model)
         return LamorelBackend(caller, tokenizer, servers.number)
@@ -128,12 +125,8 @@ class Answering(nn.Module):
         arguments: tuple[Any, ...],
         **_: Any,
     ) -> list[Mapping[str, Any]]:
-        """The answer for the one context of this server; lamorel 0.3 passes more arguments."""
+        """The answer for the one context of this server."""
         return [{READING: self.reading(contexts, call, arguments)} for _ in contexts]
-
-    def get_model_config(self) -> Any:
-        """Configuration of the model, for lamorel 0.3."""
-        return self.llm.get_model_config()  # type: ignore[operator]
 
 
 class Adopting(BaseModelInitializer):
@@ -148,8 +141,7 @@ class Adopting(BaseModelInitializer):
         # On a signal the trainer saves, then stops the servers.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)
-        device = getattr(model, "main_device", None) or model.device  # lamorel 0.3, 0.2
-        self._serving.adopt(model._LLM_model, model._LLM_tokenizer, device)
+        self._serving.adopt(model._LLM_model, model._LLM_tokenizer, model.device)
         return Answering(model, self._reading)
 
 

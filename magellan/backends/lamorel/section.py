@@ -1,14 +1,9 @@
-"""lamorel's own section of a configuration, in the layout of its version 0.2 or 0.3.
-
-Version 0.3 lists language models and their processes by name. This suite has one model, of any
-name.
-"""
+"""lamorel's own section of a configuration, as its version 0.2 reads it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
 from magellan.core.errors import InputError, not_allowed, shown
@@ -17,9 +12,6 @@ LAMOREL = "lamorel_args"
 SETUP = "distributed_setup_args"
 MISSING = "???"
 """Hydra's placeholder for a value that the command line must give."""
-OLDER, NEWER = "0.2", "0.3"
-"""Versions of lamorel with a supported layout."""
-FOLDERS = {OLDER: "config/little_zoo", NEWER: "config/little_zoo_v03"}
 
 
 class Key(NamedTuple):
@@ -67,7 +59,7 @@ def _number(least: int) -> Key:
 
 
 WHY = "(docs/lamorel.md says why)"
-ANY, FLAG, SECONDS = Key(), _one_of(True, False), _number(1).but_optional()
+ANY, FLAG = Key(), _one_of(True, False)
 _LEVELS = ("debug", "info", "warning", "error", "critical")
 _TOP = {
     "log_level": Key(
@@ -85,60 +77,25 @@ _MODEL = {
     "pre_encode_inputs": FLAG,
     "load_in_4bit": _only(False),
 }
-_AFTER_SCORING = {"synchronize_gpus_after_scoring": FLAG, "empty_cuda_cache_after_scoring": FLAG}
-_ANYTHING = ANY.but_optional()
-# A file for one version also has the keys that the other version's launcher requires, so that our
-# program starts and can report the wrong version.
-KEYS: Mapping[str, Mapping[str, Mapping[str, Key]]] = {
-    OLDER: {
-        "": {
-            **_TOP,
-            "accelerate_args": ANY,
-            "llm_args": ANY,
-            "allow_subgraph_use_whith_gradient": FLAG,
-            "gloo_timeout": SECONDS,
-        },
-        SETUP: {
-            "n_rl_processes": _only(1),
-            "n_llm_processes": _number(1),
-            "llm_processes": _ANYTHING,
-            "multinode": _ANYTHING,
-        },
-        "llm_args": {
-            **_MODEL,
-            "seed": Key("a whole number, or null", lambda given: type(given) is int, null=True),
-            "parallelism": ANY,
-        },
-        "llm_args.parallelism": {
-            "use_gpu": FLAG,
-            "model_parallelism_size": _only(1),
-            **_AFTER_SCORING,
-        },
+KEYS: Mapping[str, Mapping[str, Key]] = {
+    "": {
+        **_TOP,
+        "accelerate_args": ANY,
+        "llm_args": ANY,
+        "allow_subgraph_use_whith_gradient": FLAG,
+        "gloo_timeout": _number(1).but_optional(),
     },
-    NEWER: {
-        "": {**_TOP, "llm_configs": ANY, "accelerate_args": _ANYTHING, "llm_args": _ANYTHING},
-        SETUP: {
-            "n_rl_processes": _only(1),
-            "n_llm_processes": _ANYTHING,
-            "llm_processes": ANY,
-            "multinode": FLAG,
-            "multinode_args": _ANYTHING,
-            "backend": _one_of("gloo", "nccl").but_optional(),
-            "init_timeout": SECONDS._replace(null=True),
-            "timeout": SECONDS,
-        },
-        f"{SETUP}.llm_processes.NAME": {
-            "n_processes": _number(1),
-            "devices_per_process": ANY,
-            "ddp_kwargs": Key("a mapping, or null", null=True),
-        },
-        "llm_configs.NAME": {
-            **_MODEL,
-            **_AFTER_SCORING,
-            "handler": _only("hf_llm"),
-            "constructor_kwargs": Key("a mapping, or null", null=True),
-            "pad_token_id": Key(optional=True, null=True),
-        },
+    SETUP: {"n_rl_processes": _only(1), "n_llm_processes": _number(1)},
+    "llm_args": {
+        **_MODEL,
+        "seed": Key("a whole number, or null", lambda given: type(given) is int, null=True),
+        "parallelism": ANY,
+    },
+    "llm_args.parallelism": {
+        "use_gpu": FLAG,
+        "model_parallelism_size": _only(1),
+        "synchronize_gpus_after_scoring": FLAG,
+        "empty_cuda_cache_after_scoring": FLAG,
     },
 }
 """Keys of each part of the section; lamorel's launcher checks those of `accelerate_args`."""
@@ -149,16 +106,12 @@ class Servers:
     """The processes that hold the model, and the model that lamorel loads there.
 
     Attributes:
-        layout: version of lamorel whose layout the section has.
-        name: of the model in 0.3; empty in 0.2.
         number, number_key: of processes, and its key, for messages.
         model, model_key: name or folder of the model, and its key.
         model_type, type_key: `causal` or `seq2seq`, as which lamorel loads it, and its key.
         on_gpu: whether each process has a GPU.
     """
 
-    layout: str
-    name: str
     number: int
     number_key: str
     model: str
@@ -174,32 +127,23 @@ def read_servers(section: Mapping[str, Any]) -> Servers:
     Raises:
         InputError: one line with the key, its value and what is allowed.
     """
-    models = at(section, f"{SETUP}.llm_processes")
-    is_newer = isinstance(models, Mapping) and models
-    return _read_newer(section) if is_newer else _read_older(section)
+    _check_keys(section)
+    number, model = f"{SETUP}.n_llm_processes", "llm_args.model_path"
+    kind = "llm_args.model_type"
+    return Servers(
+        at(section, number),
+        f"{LAMOREL}.{number}",
+        at(section, model),
+        f"{LAMOREL}.{model}",
+        at(section, kind),
+        f"{LAMOREL}.{kind}",
+        at(section, "llm_args.parallelism.use_gpu"),
+    )
 
 
-def check_version(layout: str) -> None:
-    """Raise InputError if the installed lamorel is of another version than the layout."""
-    try:
-        installed = version("lamorel")
-    except PackageNotFoundError:
-        return
-    if layout != (OLDER if installed.startswith(OLDER) else NEWER):
-        raise InputError(
-            f"{LAMOREL}.{SETUP}: the layout of lamorel {layout} is not allowed with lamorel "
-            f"{installed}, which is installed here; allowed: --config-path "
-            f"{FOLDERS[NEWER if layout == OLDER else OLDER]} (docs/lamorel.md)"
-        )
-
-
-def _check_keys(section: Mapping[str, Any], layout: str, name: str = "") -> None:
-    """Raise InputError for a key that this layout lacks or needs, or for a value it refuses.
-
-    name: of the model, in 0.3.
-    """
-    for place, keys in KEYS[layout].items():
-        path = place.replace("NAME", name)
+def _check_keys(section: Mapping[str, Any]) -> None:
+    """Raise InputError for a key that lamorel lacks or needs, or for a value it refuses."""
+    for path, keys in KEYS.items():
         part = at(section, path, {}) if path else section
         if not isinstance(part, Mapping):
             raise InputError(f"{LAMOREL}.{path}: {shown(part)} is not a mapping of keys to values")
@@ -220,71 +164,9 @@ def _full(path: str, key: str) -> str:
     return ".".join(filter(None, (LAMOREL, path, key)))
 
 
-def _read_older(section: Mapping[str, Any]) -> Servers:
-    _check_keys(section, OLDER)
-    number = f"{SETUP}.n_llm_processes"
-    return Servers(
-        OLDER,
-        "",
-        at(section, number),
-        f"{LAMOREL}.{number}",
-        *_model(section, "llm_args"),
-        on_gpu=at(section, "llm_args.parallelism.use_gpu"),
-    )
-
-
-def _read_newer(section: Mapping[str, Any]) -> Servers:
-    names = list(at(section, f"{SETUP}.llm_processes"))
-    configs = at(section, "llm_configs", {})
-    if not isinstance(configs, Mapping):
-        raise InputError(
-            f"{LAMOREL}.llm_configs: {shown(configs)} is not a mapping of names to models"
-        )
-    configured = list(configs)
-    if len(names) != 1 or configured != names:
-        raise InputError(
-            f"{LAMOREL}: models {shown(names)} in {SETUP}.llm_processes and {shown(configured)} in "
-            "llm_configs are not allowed; allowed: one model, of the same name in both"
-        )
-    _check_keys(section, NEWER, names[0])
-    place, model = f"{SETUP}.llm_processes.{names[0]}", f"llm_configs.{names[0]}"
-    number = at(section, f"{place}.n_processes")
-    devices = at(section, f"{place}.devices_per_process")
-    on_cpus = devices == ["cpu"] * number
-    if not on_cpus and not _has_one_gpu_each(devices, number):
-        raise InputError(
-            f"{LAMOREL}.{place}.devices_per_process: {shown(devices)} is not allowed for {number} "
-            "processes; allowed: cpu for each, or a list with the number of another GPU for each"
-        )
-    return Servers(
-        NEWER,
-        names[0],
-        number,
-        f"{LAMOREL}.{place}.n_processes",
-        *_model(section, model),
-        on_gpu=not on_cpus,
-    )
-
-
-def _has_one_gpu_each(devices: Any, number: int) -> bool:
-    if not isinstance(devices, list) or len(devices) != number:
-        return False
-    lists = [device for device in devices if isinstance(device, list) and len(device) == 1]
-    return len({gpu for (gpu,) in lists if type(gpu) is int and gpu >= 0}) == number
-
-
-def _model(section: Mapping[str, Any], place: str) -> tuple[str, str, str, str]:
-    """Name and type of the model, each followed by its key."""
-    path, kind = f"{place}.model_path", f"{place}.model_type"
-    return at(section, path), f"{LAMOREL}.{path}", at(section, kind), f"{LAMOREL}.{kind}"
-
-
-def with_model(section: Mapping[str, Any], servers: Servers, folder: str) -> dict[str, Any]:
+def with_model(section: Mapping[str, Any], folder: str) -> dict[str, Any]:
     """The section, with the folder from which lamorel loads the model."""
-    if servers.layout == OLDER:
-        return {**section, "llm_args": {**section["llm_args"], "model_path": folder}}
-    model = {**section["llm_configs"][servers.name], "model_path": folder}
-    return {**section, "llm_configs": {servers.name: model}}
+    return {**section, "llm_args": {**section["llm_args"], "model_path": folder}}
 
 
 def at(values: Mapping[str, Any], path: str, otherwise: Any = None) -> Any:

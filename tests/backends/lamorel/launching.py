@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import os
 import socket
@@ -20,34 +19,14 @@ needs_lamorel = pytest.mark.skipif(
     bool(MISSING), reason="lamorel is not installed here: make lamorel-env (docs/lamorel.md)"
 )
 CONFIGS = ROOT / "config" / "little_zoo"
-NEWER = ROOT / "config" / "little_zoo_v03"
-"""For lamorel 0.3."""
-
-
-def installed() -> str:
-    """Version of lamorel."""
-    return "" if MISSING else importlib.metadata.version("lamorel")
-
-
-def configs() -> Path:
-    """The folder for the version that is installed."""
-    return NEWER if installed() == "0.3" else CONFIGS
 
 
 def of_model(path: Path | str, kind: str, servers: int) -> list[str]:
     """Overrides of the command line for a model and its number of servers."""
-    if configs() == NEWER:
-        model, processes = "llm_configs.agent", "llm_processes.agent"
-        devices = ",".join(["cpu"] * servers)
-        more = [f"lamorel_args.distributed_setup_args.{processes}.devices_per_process=[{devices}]"]
-        number = f"{processes}.n_processes"
-    else:
-        model, number, more = "llm_args", "n_llm_processes", []
     return [
-        f"lamorel_args.{model}.model_path={path}",
-        f"lamorel_args.{model}.model_type={kind}",
-        f"lamorel_args.distributed_setup_args.{number}={servers}",
-        *more,
+        f"lamorel_args.llm_args.model_path={path}",
+        f"lamorel_args.llm_args.model_type={kind}",
+        f"lamorel_args.distributed_setup_args.n_llm_processes={servers}",
     ]
 
 
@@ -66,7 +45,7 @@ def start(
 ):
     """The launcher as a process of its own, working in `folder`."""
     command = [sys.executable, "-m", "lamorel_launcher.launch"]
-    command += ["--config-path", path or str(configs()), "--config-name", config]
+    command += ["--config-path", path or str(CONFIGS), "--config-name", config]
     command += [f"rl_script_args.path={script}", f"rl_script_args.output_dir={output}"]
     return subprocess.Popen(
         [*command, *overrides],

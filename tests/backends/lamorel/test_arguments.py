@@ -4,7 +4,6 @@ import copy
 import json
 import re
 import shutil
-from importlib.metadata import PackageNotFoundError
 from operator import attrgetter
 from pathlib import Path
 
@@ -13,7 +12,6 @@ import torch
 import yaml
 
 from magellan.backends.lamorel import section
-from magellan.backends.lamorel.section import with_model
 from magellan.config import identity, resolve_run
 from magellan.core.errors import OutOfMemoryError, StoppedEarly
 from magellan.launcher.arguments import (
@@ -31,21 +29,13 @@ from magellan.launcher.arguments import (
 )
 from magellan.launcher.run import run
 from magellan.model.files import check_backbone
-from tests.backends.lamorel.launching import CONFIGS, NEWER, ROOT
+from tests.backends.lamorel.launching import CONFIGS, ROOT
 from tests.runs import refusal
 from tests.snippets import raising
 
 SAMPLERS = ("random", "online", "ek_online", "magellan")
 DEVICES = ("gpu", "cpu")
-LAYOUTS = pytest.mark.parametrize("folder", [CONFIGS, NEWER], ids=["0.2", "0.3"])
 DOCS = (ROOT / "docs" / "lamorel.md").read_text(encoding="utf-8")
-
-
-@pytest.fixture(autouse=True)
-def _no_version(monkeypatch):
-    """Whichever lamorel is installed, files of both layouts are looked at."""
-
-    monkeypatch.setattr(section, "version", raising(PackageNotFoundError("lamorel")))
 
 
 @pytest.fixture
@@ -59,11 +49,11 @@ def fail(monkeypatch):
     return fail_with
 
 
-def composed(device: str, sampler: str = "magellan", folder: Path = CONFIGS) -> dict:
+def composed(device: str, sampler: str = "magellan") -> dict:
     """What Hydra makes of one of the files: it on top of the one that it names."""
-    own = yaml.safe_load((folder / f"local_{device}_config_{sampler}.yaml").read_text())
+    own = yaml.safe_load((CONFIGS / f"local_{device}_config_{sampler}.yaml").read_text())
     assert own["defaults"] == [device, "_self_"]
-    values = yaml.safe_load((folder / f"{device}.yaml").read_text())
+    values = yaml.safe_load((CONFIGS / f"{device}.yaml").read_text())
     for name in ("defaults", "hydra"):  # for Hydra itself
         values.pop(name)
     values[SCRIPT] |= {**own.pop(SCRIPT), "output_dir": "outputs/x", "path": "magellan/main.py"}
@@ -87,11 +77,10 @@ def changed(values: dict, path: str, value) -> dict:
     return values
 
 
-@LAYOUTS
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_the_gpu_files_are_the_paper(sampler, folder):
+def test_the_gpu_files_are_the_paper(sampler):
     """The preset `paper` with nothing changed: every released constant stands in the file, too."""
-    config = read(composed("gpu", sampler, folder)).config
+    config = read(composed("gpu", sampler)).config
     layer = {"sampler": sampler, "backend": {"dtype": "bfloat16"}}
     assert identity(config) == identity(resolve_run("paper", [layer]))
     assert (config.backend.kind, config.backend.device) == ("lamorel", "cuda")
@@ -99,10 +88,9 @@ def test_the_gpu_files_are_the_paper(sampler, folder):
     assert (config.goal_space, config.budget.keep_every) == ("25k", 10_000)
 
 
-@LAYOUTS
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_the_cpu_files_are_the_default_experiment(sampler, folder):
-    launch = read(composed("cpu", sampler, folder))
+def test_the_cpu_files_are_the_default_experiment(sampler):
+    launch = read(composed("cpu", sampler))
     layer = {"sampler": sampler, "goal_space": "1000-400-200-100-50"}
     assert identity(launch.config) == identity(resolve_run("reference", [layer]))
     assert launch.config.backend.device == "cpu"
@@ -238,8 +226,6 @@ def test_what_is_translated():
 # Path, value, and the message after the path, or the whole one where it begins otherwise.
 MODEL = "lamorel_args.llm_args"
 NUMBERS = "lamorel_args.distributed_setup_args"
-PROCESSES = f"{NUMBERS}.llm_processes"
-NEW_MODEL = "lamorel_args.llm_configs.agent"
 NO_MAPPING = "is not a mapping of keys to values"
 UNKNOWN = ": unknown key; allowed: "
 REFUSED = {
@@ -281,42 +267,14 @@ REFUSED = {
     "section": ("lamorel_args", None, ": None is not a mapping"),
     "unknown in lamorel's": ("lamorel_args.gloo_timout", 60, f"{UNKNOWN}accelerate_args, allow_su"),
     "unknown of the processes": (f"{NUMBERS}.n_llm_proceses", 2, UNKNOWN),
+    "layout of version 0.3": (f"{NUMBERS}.llm_processes", {"agent": {}}, UNKNOWN),
     "no mapping": (f"{MODEL}.parallelism", 2, f": 2 {NO_MAPPING}"),
 }
-DEVICES_PER = f"{PROCESSES}.agent.devices_per_process"
-TWO = {"n_processes": 2, "devices_per_process": [[0], [0]], "ddp_kwargs": None}
-REFUSED_NEWER = {
-    "two trainers": (f"{NUMBERS}.n_rl_processes", 2, ": 2 is not allowed; allowed: 1 "),
-    "two models": (
-        PROCESSES,
-        {"actor": {"n_processes": 1}, "critic": {"n_processes": 1}},
-        "lamorel_args: models ['actor', 'critic'] ",
-    ),
-    "another name": ("lamorel_args.llm_configs", {"critic": {}}, "lamorel_args: models ['agent'] "),
-    "no server": (f"{PROCESSES}.agent.n_processes", 0, ": 0 is not allowed; allowed: 1 or more"),
-    "two GPUs for one": (DEVICES_PER, [[0, 1]], ": [[0, 1]] is not allowed for 1 processes"),
-    "one GPU for two": (
-        f"{PROCESSES}.agent",
-        TWO,
-        ".devices_per_process: [[0], [0]] is not allowed for 2 processes; allowed: cpu for each, "
-        "or a list with the number of another GPU for each",
-    ),
-    "unknown of the processes": (
-        *(f"{PROCESSES}.agent.devices", [["cpu"]]),
-        f"{UNKNOWN}ddp_kwargs, devices_per_process, n_pro",
-    ),
-    "a CPU too many": (DEVICES_PER, ["cpu", "cpu"], ": ['cpu', 'cpu'] is not allowed for 1 pro"),
-    "no models": ("lamorel_args.llm_configs", 5, ": 5 is not a mapping of names to models"),
-    "unsloth": (f"{NEW_MODEL}.handler", "unsloth", ": 'unsloth' is not allowed; allowed: hf_llm "),
-}
-CASES = [(CONFIGS, *case) for case in REFUSED.values()]
-CASES += [(NEWER, *case) for case in REFUSED_NEWER.values()]
-IDS = [*REFUSED, *(f"{name}, 0.3" for name in REFUSED_NEWER)]
 
 
-@pytest.mark.parametrize(("folder", "path", "value", "words"), CASES, ids=IDS)
-def test_refused_in_one_line(folder, path, value, words):
-    message = refusal(read, changed(composed("cpu", folder=folder), path, value))
+@pytest.mark.parametrize(("path", "value", "words"), REFUSED.values(), ids=REFUSED)
+def test_refused_in_one_line(path, value, words):
+    message = refusal(read, changed(composed("cpu"), path, value))
     assert message.startswith(f"{path}{words}" if words[0] in ":." else words)
 
 
@@ -332,23 +290,17 @@ def test_two_names_of_a_key_may_not_differ():
     assert refusal(read, values).startswith(f"{WINDOWS}.epsilon_end: 0.2 is not allowed beside")
 
 
-def keys_that_lamorel_reads(folder: Path):
-    """Paths of all keys, with the value there, of a file of ours."""
-    layout = section.NEWER if folder == NEWER else section.OLDER
-    for place, keys in section.KEYS[layout].items():
-        path = f"lamorel_args.{place}".rstrip(".").replace("NAME", "agent")
-        yield from ((folder, f"{path}.{key}", rule) for key, rule in keys.items())
+EVERY_KEY = [
+    (f"lamorel_args.{place}".rstrip(".") + f".{key}", rule)
+    for place, keys in section.KEYS.items()
+    for key, rule in keys.items()
+]
 
 
-EVERY_KEY = [key for folder in (CONFIGS, NEWER) for key in keys_that_lamorel_reads(folder)]
-
-
-@pytest.mark.parametrize(("folder", "path", "rule"), EVERY_KEY)
-def test_a_key_that_lamorel_would_miss_is_one_line(folder, path, rule):
+@pytest.mark.parametrize(("path", "rule"), EVERY_KEY)
+def test_a_key_that_lamorel_would_miss_is_one_line(path, rule):
     """Before a model is loaded; with lamorel it is a traceback in each process."""
-    values = composed("cpu", folder=folder)
-    if folder == NEWER and path.endswith((section.SETUP, "llm_processes", "llm_configs")):
-        return  # these tell the layouts apart
+    values = composed("cpu")
     if rule.optional:
         read(changed(values, path, ABSENT))
     else:
@@ -361,20 +313,6 @@ def test_a_key_that_lamorel_would_miss_is_one_line(folder, path, rule):
         read(changed(values, path, None))
     elif not rule.optional:
         assert path in refusal(read, changed(values, path, None))
-
-
-def test_the_newer_layout_names_devices_and_the_folder_of_the_model():
-    values = composed("gpu", folder=NEWER)
-    agent = {"n_processes": 2, "devices_per_process": [[0], [3]], "ddp_kwargs": None}
-    launch = read(changed(values, f"{PROCESSES}.agent", agent))
-    servers = launch.servers
-    assert (servers.layout, servers.name) == ("0.3", "agent")
-    assert (servers.number, servers.on_gpu) == (2, True)
-    assert launch.config.backend.device == "cuda"
-    section = with_model(launch.lamorel_args, servers, "/a/folder")
-    assert section["llm_configs"]["agent"]["model_path"] == "/a/folder"
-    assert section["llm_configs"]["agent"]["model_type"] == "seq2seq"
-    assert launch.lamorel_args["llm_configs"]["agent"]["model_path"] == "google/flan-t5-base"
 
 
 def test_without_the_launcher_it_is_one_line(monkeypatch, capsys):
@@ -410,31 +348,6 @@ def test_gpus_that_are_not_there(monkeypatch, capsys, count, words):
     values = changed(composed("cpu"), f"{MODEL}.parallelism.use_gpu", True)
     assert run(changed(values, f"{NUMBERS}.n_llm_processes", 2)) == 2
     assert capsys.readouterr().err.startswith(f"error: {words}")
-
-
-@pytest.mark.parametrize(
-    ("installed", "folder", "allowed"),
-    [("0.2", NEWER, "config/little_zoo"), ("0.3", CONFIGS, "config/little_zoo_v03")],
-)
-def test_a_file_for_the_other_version(installed, folder, allowed, monkeypatch, capsys):
-    """Told before anything else: one launcher starts a single process, and so without a rank."""
-    monkeypatch.setattr(section, "version", lambda name: installed)
-    monkeypatch.delenv("RANK", raising=False)
-    assert run(composed("cpu", folder=folder)) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("error: lamorel_args.distributed_setup_args: the layout of lamorel 0.")
-    assert error.endswith(f"allowed: --config-path {allowed} (docs/lamorel.md)\n")
-
-
-@pytest.mark.parametrize("device", DEVICES)
-def test_each_file_has_what_the_other_launcher_asks_for(device):
-    """Without these its launcher ends in a traceback before our program is reached."""
-    older = composed(device)["lamorel_args"]["distributed_setup_args"]
-    assert (older["llm_processes"], older["multinode"]) == ({}, False)
-    newer = composed(device, folder=NEWER)["lamorel_args"]
-    assert newer["distributed_setup_args"]["n_llm_processes"] == 0
-    assert newer["llm_args"]["parallelism"]["use_gpu"] is False
-    assert (NEWER / newer["accelerate_args"]["config_file"]).is_file()
 
 
 CODE = {"auto_map": {"AutoTokenizer": ["own.Own", None], "AutoConfig": "own.Own"}}

@@ -13,11 +13,9 @@ from magellan.config import resolve_run
 from magellan.jobs.run import train
 from tests.backends.lamorel.launching import (
     CONFIGS,
-    NEWER,
     ROOT,
     SECONDS,
     TINY,
-    configs,
     launch,
     needs_lamorel,
     start,
@@ -59,7 +57,7 @@ def as_printed() -> tuple[str, str]:
     [launcher] = importlib.util.find_spec("lamorel_launcher").submodule_search_locations
     if not (Path(launcher) / "configs").exists():
         pytest.skip("lamorel's launcher has no link to configs/ (docs/lamorel.md)")
-    return f"configs/{configs().name}/", "magellan/main.py"
+    return f"configs/{CONFIGS.name}/", "magellan/main.py"
 
 
 def test_the_commands_of_the_papers_page_as_they_are_printed(whole, tmp_path):
@@ -73,14 +71,6 @@ def test_the_commands_of_the_papers_page_as_they_are_printed(whole, tmp_path):
     assert status != 0
     assert f"error: rl_script_args.output_dir: {tmp_path}/run already holds a run (" in output
     assert f"; pass rl_script_args.loading_path={tmp_path}/run, or name another folder" in output
-
-
-def test_a_file_for_the_other_version_ends_with_a_line(tmp_path):
-    other = CONFIGS if configs() == NEWER else NEWER
-    status, output = launch(tmp_path, NAME, tmp_path / "run", path=str(other))
-    assert status != 0
-    assert "error: lamorel_args.distributed_setup_args: the layout of lamorel 0." in output
-    assert "ConfigAttributeError" not in output
 
 
 def test_a_server_that_is_killed_is_one_line(tmp_path):

@@ -63,12 +63,13 @@ def test_a_job_without_a_sampler_is_refused(project):
     assert result.stderr.startswith("error: there is no config/little_zoo/local_gpu_config_lamorel")
 
 
-def test_the_configurations_of_another_version(project):
+def test_configurations_of_another_folder(project):
     [usual] = called(project, "lamorel_online.sbatch")
     assert f"--config-path {project}/config/little_zoo " in usual
     (project / "calls").unlink()
-    [newer] = called(project, "lamorel_online.sbatch", LAMOREL_CONFIGS="config/little_zoo_v03")
-    assert f"--config-path {project}/config/little_zoo_v03 " in newer
+    (project / "mine").symlink_to("config/little_zoo")
+    [own] = called(project, "lamorel_online.sbatch", LAMOREL_CONFIGS="mine")
+    assert f"--config-path {project}/mine " in own
 
 
 def test_a_job_that_stopped_early_is_put_back_and_goes_on(project):

@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 CURRENT, DELAYED = "current", "delayed"
 Which = str | int
 """A competence estimator: `CURRENT`, `DELAYED`, or the number of a snapshot."""
+MICRO_BATCH, AS_BEFORE = "micro_batch", "as this run began"
+"""Key of a backend's state; reason of the micro-batch that it holds."""
+
+
+def describe(micro_batch: int, reason: str) -> str:
+    """A chosen micro-batch, 0 being the whole batch, and the reason, as text for the log."""
+    return f"micro-batch {micro_batch or 'of the whole batch'} (auto: {reason})"
 
 
 class Backend(ABC):
@@ -32,7 +39,7 @@ class Backend(ABC):
         passes: implementation of the model's passes, as text.
         device: where it runs, as text.
         dtype: number format of the model's weights; heads, adapters and optimizers have float32.
-        memory: chosen micro-batch and the reason, as text; empty where nothing was measured.
+        memory: chosen micro-batch and the reason, as text; empty where none was chosen.
         nonstationary: whether the model changes outside this package, so that past predictions
             cannot be computed again.
     """

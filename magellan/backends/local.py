@@ -11,8 +11,16 @@ import torch
 from magellan.agent.competence_head import CompetenceHead, HeadSettings
 from magellan.agent.replay import Batch, Episodes
 from magellan.agent.sac import SAC
-from magellan.backends.base import CURRENT, DELAYED, Backend, Which
-from magellan.backends.memory import longest_state, measured_room
+from magellan.backends.base import (
+    AS_BEFORE,
+    CURRENT,
+    DELAYED,
+    MICRO_BATCH,
+    Backend,
+    Which,
+    describe,
+)
+from magellan.backends.memory import find_micro_batch, longest_state
 from magellan.core.codec import Codec, Packed, PackedState, stack
 from magellan.model.devices import device_name
 from magellan.model.packing import PackedBatch
@@ -29,7 +37,7 @@ class LocalBackend(Backend):
 
     Args:
         backbone: the language model with its adapters.
-        world: whose states measure the memory of an update, for `backend.micro_batch: auto`.
+        world: whose states are tried for `backend.micro_batch: auto`.
     """
 
     def __init__(self, backbone: Backbone, world: World | None = None) -> None:
@@ -51,17 +59,19 @@ class LocalBackend(Backend):
         self._learners["competence"] = CompetenceHead(self.backbone, settings, seed)
 
     def _choose_micro_batch(self, batch: int) -> None:
-        """Set the largest micro-batch that fits the free memory; `memory` gives the reason."""
+        """Set the largest micro-batch that runs; `memory` gives the reason."""
         state = longest_state(self.codec, self._world)
 
         def work(states: int) -> None:
             self.agent.probe(self.backbone.batch(*stack([state] * states)))
 
-        room = measured_room(work, self.backbone.device, self.device)
-        room.check()
-        size = room.fitting(batch)
-        self.backbone.micro_batch = 0 if size == batch else size
-        self.memory = room.words(batch)
+        size = find_micro_batch(work, batch, self.device)
+        self.set_micro_batch(0 if size == batch else size, f"tried on {self.device}")
+
+    def set_micro_batch(self, micro_batch: int, reason: str) -> None:
+        """Set the states per pass of an update, 0 being the whole batch."""
+        self.backbone.micro_batch = micro_batch
+        self.memory = describe(micro_batch, reason)
 
     @property
     def agent(self) -> SAC:
@@ -126,11 +136,14 @@ class LocalBackend(Backend):
         self.head.discard(snapshot)
 
     def state_dict(self) -> dict[str, Any]:
-        return {name: _as_arrays(part.state_dict()) for name, part in self._learners.items()}
+        state = {name: _as_arrays(part.state_dict()) for name, part in self._learners.items()}
+        return state | ({MICRO_BATCH: self.backbone.micro_batch} if self.memory else {})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         for name, learner in self._learners.items():
             learner.load_state_dict(_as_tensors(state[name]))
+        if self.memory and MICRO_BATCH in state:  # another one would round differently
+            self.set_micro_batch(int(state[MICRO_BATCH]), AS_BEFORE)
 
     def close(self) -> None:
         self._learners.clear()

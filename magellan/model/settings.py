@@ -91,7 +91,7 @@ class BackendConfig(Section):
     micro_batch: int | Literal["auto"] = Field(
         0,
         description="States per pass of an update with `transformers`: 0 is the whole batch, "
-        "`auto` as many as fit the free memory.",
+        "`auto` as many as run, tried at the start.",
     )
     kept_states_mb: int = Field(
         2000,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from magellan.agent.replay import Batch, Episodes
-from magellan.backends.base import CURRENT, Backend, Which
+from magellan.backends.base import AS_BEFORE, CURRENT, MICRO_BATCH, Backend, Which, describe
 from magellan.core.codec import Codec, Packed, PackedState
 from magellan.core.errors import InputError, JobError, ServersDiffer, is_out_of_memory
 from magellan.model.settings import AgentConfig
@@ -136,8 +136,9 @@ class LamorelBackend(Backend):
         """
         smallest, self.memory = min(choices, key=lambda choice: choice[0] or math.inf)
         if any(size != smallest for size, _ in choices):
-            self._call_all("set_micro_batch", smallest)
-            self.memory += f", the least of {len(choices)} servers"
+            reason = f"the least of {len(choices)} servers"
+            self._call_all("set_micro_batch", smallest, reason)
+            self.memory = describe(smallest, reason)
 
     def probabilities(self, states: list[PackedState]) -> np.ndarray:
         return _stack(self._read("probabilities", states))
@@ -192,6 +193,8 @@ class LamorelBackend(Backend):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._call_all("load_state_dict", _as_dicts(state))
+        if self.memory and MICRO_BATCH in state:
+            self.memory = describe(int(state[MICRO_BATCH]), AS_BEFORE)
 
     def close(self) -> None:
         """Stop the servers, unless they have ended."""

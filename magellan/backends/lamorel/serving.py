@@ -108,10 +108,6 @@ class Serving:
         self.backend.start_policy(settings, seed)
         return self.backend.backbone.micro_batch, self.backend.memory
 
-    def _set_micro_batch(self, micro_batch: int) -> None:
-        """Set the micro-batch that all servers share."""
-        self.backend.backbone.micro_batch = micro_batch
-
     def _probabilities(self, states: list[PackedState]) -> np.ndarray:
         shared = states[self._share(len(states))]
         return self.backend.probabilities(shared) if shared else np.zeros((0, 0))

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from magellan.backends import CURRENT, DELAYED, check_backend, memory
+from magellan.backends import CURRENT, DELAYED, check_backend
 from magellan.backends.lamorel.remote import LamorelBackend, ServerError
 from magellan.backends.lamorel.serving import Serving
 from magellan.core.errors import (
@@ -136,23 +136,24 @@ def test_a_server_without_memory_reports_it_and_ends_all(case, monkeypatch):
     assert isinstance(caught.value, OutOfMemoryError) or is_out_of_memory(caught.value)
 
 
-MEGA = 10**6
-
-
-@pytest.mark.parametrize(("free", "least"), [((90, 30, 10**6), 1), ((10**6, 10**6, 30), 2)])
-def test_servers_agree_on_the_smallest_micro_batch(free, least, monkeypatch):
-    """Each measures its own free memory; all take what fits into the least."""
+@pytest.mark.parametrize("sizes", [(5, 3, AGENT.batch_size), (AGENT.batch_size,) * 2 + (3,)])
+def test_servers_agree_on_the_smallest_micro_batch(sizes, monkeypatch):
+    """Each tries for itself; all take the least, also one that a checkpoint holds."""
     auto = replace(served(), settings=BackendConfig(micro_batch="auto"))
-    amounts = iter(megabytes * MEGA for megabytes in free)
-    monkeypatch.setattr(memory, "free_bytes", lambda device: next(amounts))
+    found = iter(sizes)
+    monkeypatch.setattr("magellan.backends.local.find_micro_batch", lambda *_: next(found))
     backend = behind(3, auto)
     backend.start_policy(AGENT, 0)
-    servers = [serving.backend for serving in backend._caller.servings]
-    (size,) = {server.backbone.micro_batch for server in servers}
-    assert 0 < size < AGENT.batch_size
-    assert backend.memory == f"{servers[least].memory}, the least of 3 servers"
-    assert backend.memory.startswith(f"micro-batch {size} of {AGENT.batch_size} states (auto: ")
+
+    def chosen():
+        return {server.backend.backbone.micro_batch for server in backend._caller.servings}
+
+    assert chosen() == {3}
+    assert backend.memory == "micro-batch 3 (auto: the least of 3 servers)"
     backend.update_policy(transitions(local()))
+    backend.load_state_dict({**backend.state_dict(), "micro_batch": 2})
+    assert chosen() == {2}
+    assert backend.memory == "micro-batch 2 (auto: as this run began)"
 
 
 def test_what_goes_wrong_in_a_server_is_raised_here(expected, monkeypatch):

@@ -32,7 +32,7 @@ from magellan.backends import check_backend
 from magellan.backends.machine import cpu_model
 from magellan.config import RunConfig, resolve_run
 from magellan.core.errors import InputError, OutOfMemoryError, is_out_of_memory
-from magellan.jobs.versions import code_version, library_versions
+from magellan.jobs.provenance import code_version, library_versions
 from magellan.model.files import check_backbone, number_of_parameters
 
 SECONDS, QUICK_SECONDS = 440.0, 60.0

@@ -20,7 +20,8 @@ COMMANDS = (
     *(tools.add_axes, tools.add_submit, tools.add_bench, add_check),
 )
 MODEL_PACKAGES = (
-    *("huggingface_hub", "peft", "safetensors", "tokenizers", "torch", "tqdm", "transformers"),
+    *("filelock", "huggingface_hub", "jinja2", "peft", "safetensors", "tokenizers", "torch"),
+    *("tqdm", "transformers"),
 )
 INSTALL_MODELS = "pip install 'magellan-bench[model]'"
 

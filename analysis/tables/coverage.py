@@ -26,8 +26,8 @@ from analysis.tables.printing import Table, page
 from magellan.config import PlannedRun, hash_of, own_code_of
 from magellan.config.modules import in_use
 from magellan.core.errors import InputError, printable
-from magellan.jobs.attempts import KILLED, Attempts
 from magellan.jobs.log import NAME as RUN_LOG
+from magellan.jobs.provenance import KILLED, Attempts
 
 NOT_STARTED = "not started"
 NO_END = "no end is recorded: killed, or still running"

@@ -26,8 +26,8 @@ from magellan.core.arguments import (
 )
 from magellan.core.environment import prepare_threads
 from magellan.core.errors import InputError
-from magellan.jobs.attempts import check_worth_trying
 from magellan.jobs.log import show
+from magellan.jobs.provenance import check_worth_trying
 from magellan.model.files import check_backbone
 from magellan.model.settings import BackendConfig
 from magellan.samplers import SAMPLERS

@@ -6,25 +6,28 @@ import contextlib
 import errno
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import numpy as np
+import yaml
 
-from magellan.config import RunConfig, phases_of
-from magellan.core.errors import InputError
+from magellan.config import UNIT_COLUMNS, RunConfig, identity, phases_of
+from magellan.core.columns import COLUMNS, PHASE
+from magellan.core.errors import InputError, printable
 from magellan.core.files import PARTIAL, cannot_write, sync_folder, write_atomically
-from magellan.jobs.card import CardData, model_card
-from magellan.jobs.versions import Origin
-from magellan.model.files import check_backbone
+from magellan.jobs.provenance import Origin
+from magellan.model.files import check_backbone, portable_reference
 from magellan.training.parts import goals_of
-from magellan.worlds import GoalSet
+from magellan.worlds import SPLITS, WORLDS, GoalSet
 
 FOLDER = "agent"
 """Where a run with `budget.export` leaves its agent."""
 ADAPTERS = ("policy", "critic_target", "competence", "competence_delayed")
 HEADS, CARD = "heads.safetensors", "README.md"
+CARD_TEMPLATE = Path(__file__).with_name("card.md")
 
 
 def agent_files(
@@ -46,24 +49,64 @@ def agent_files(
 
     encoder_decoder = is_encoder_decoder(check_backbone(config.backbone.model))
     adapters, heads = _adapters_and_heads(state["backend"], config.section("competence").adapter)
-    prompt, actions = _first_state(goals_of(config, phases_of(config)[int(state["phase"]) - 1]))
-    data = CardData(
-        config=config,
-        state=state,
-        complete=is_complete(config, state),
-        origin=origin,
-        encoder_decoder=encoder_decoder,
-        adapters=tuple(adapters),
-        prompt=prompt,
-        actions=actions,
-        folder=folder,
-    )
     files = {
         f"{name}/{file}": content
         for name, parameters in adapters.items()
         for file, content in adapter_files(parameters, config.backbone, encoder_decoder).items()
     }
-    return {**files, HEADS: head_file(heads), CARD: model_card(data).encode()}
+    card = _card(config, state, origin, encoder_decoder, folder)
+    return {**files, HEADS: head_file(heads), CARD: card.encode()}
+
+
+def _card(
+    config: RunConfig, state: Mapping[str, Any], origin: Origin, encoder_decoder: bool, folder: Path
+) -> str:
+    """The model card in Markdown, with the front matter that model hubs read."""
+    base = portable_reference(config.backbone.model)
+    phases = phases_of(config)
+    prompt, actions = _first_state(goals_of(config, phases[int(state["phase"]) - 1]))
+    front = {
+        "library_name": "peft",
+        # Hubs only resolve model names here, not paths.
+        **({} if Path(base).is_absolute() else {"base_model": base}),
+        "tags": ["lora", "reinforcement-learning", config.world, config.sampler],
+    }
+    environment = jinja2.Environment(trim_blocks=True, keep_trailing_newline=True)
+    environment.filters |= {"cell": lambda text: printable(text).replace("|", r"\|"), "repr": repr}
+    return environment.from_string(CARD_TEMPLATE.read_text("utf-8")).render(
+        front=yaml.safe_dump(front, sort_keys=False, allow_unicode=True).rstrip(),
+        config=config,
+        state=state,
+        origin=origin,
+        phases=phases,
+        identity=identity(config),
+        world=WORLDS[config.world].label,
+        complete=is_complete(config, state),
+        success=_last_success(config, state["record"]["tables"]["evaluation"]),
+        splits={"train": "training goals", "unseen": "unseen goals"},
+        encoder_decoder=encoder_decoder,
+        agent=str(folder.resolve()),
+        model=base,
+        prompt=prompt,
+        actions=actions,
+    )
+
+
+def _last_success(config: RunConfig, table: Sequence[Sequence[Any]]) -> dict[str, Any]:
+    """Success at the last evaluation, which may predate the agent if the run was stopped.
+
+    Returns:
+        `at`, the run's length then, and `cells`: text by category and split; empty without one.
+    """
+    unit, columns = UNIT_COLUMNS[config.budget.unit], (PHASE, *COLUMNS["evaluation"])
+    # Only runs with phases have the first column.
+    rows = [dict(zip(columns[-len(row) :], row, strict=True)) for row in table]
+    last = [row for row in rows if all(row.get(k) == rows[-1].get(k) for k in (PHASE, unit))]
+    cells: dict[str, dict[str, str]] = {}
+    for row in last:
+        of_category = cells.setdefault(str(row["category"]), dict.fromkeys(SPLITS, ""))
+        of_category[row["split"]] = f"{row['success']:.2f} (n = {row['n']})"
+    return {"at": last[-1][unit], "cells": cells} if last else {}
 
 
 def is_complete(config: RunConfig, state: Mapping[str, Any]) -> bool:

@@ -9,24 +9,24 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
-import itertools
 import os
 import socket
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from magellan.core.columns import COLUMNS
 from magellan.core.errors import InputError, LockedError
 from magellan.core.files import PARTIAL
-from magellan.jobs import attempts, checkpoint, export, keeping, log, progress
+from magellan.jobs import checkpoint, export, log, progress, provenance
 
 MANIFEST, LOCK = "manifest.json", ".lock"
 # Written atomically, by way of a partial file.
 _ATOMIC = (MANIFEST, *(f"{table}.csv" for table in COLUMNS))
 # A folder with one of these is that of a run, complete or not.
-_RUN_FILES = (MANIFEST, log.NAME, attempts.NAME)
+_RUN_FILES = (MANIFEST, log.NAME, provenance.NAME)
 FILES = (LOCK, *_RUN_FILES[1:], *_ATOMIC, *(f"{name}{PARTIAL}" for name in _ATOMIC))
 # By the first character that `ls -l` shows.
 _KINDS = {
@@ -65,7 +65,7 @@ def check_no_run(folder: Path) -> None:
         InputError: it holds a file of a run (named in the error), or cannot be read.
     """
     try:
-        kept = (checkpoint.FOLDER, *map(str, keeping.points(folder)))
+        kept = (checkpoint.FOLDER, *map(str, checkpoint.points(folder)))
         names = [name for name in (*_RUN_FILES, *kept) if (folder / name).exists()]
     except OSError as error:
         raise InputError(f"--output: {folder} cannot be read ({error.strerror})") from error
@@ -83,7 +83,7 @@ def _expected_paths(folder: Path) -> Iterator[tuple[Path, str]]:
         yield from _with_files(folder / name)
     for name in (export.FOLDER, export.FOLDER + PARTIAL):
         yield from _with_files(folder / name, export.ADAPTERS)
-    for kept in keeping.folders(folder):
+    for kept in checkpoint.kept_folders(folder):
         yield kept, "a folder"
         yield kept / checkpoint.FOLDER, "a folder"
 
@@ -107,7 +107,6 @@ def _kind(path: Path) -> str | None:
     return _KINDS.get(stat.filemode(mode)[0], "a device")
 
 
-_OPEN = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS)
 
 
@@ -120,22 +119,30 @@ class FolderLock:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / LOCK
-        self._created_folders = _make_folders(folder)
-        self._created_lock = not os.path.lexists(self._path)
+        path = folder / LOCK
+        self._created = [p for p in (path, folder, *folder.parents) if not os.path.lexists(p)]
+        # Not at once: a job that never began removes the file before it releases the lock.
+        self._lock = FileLock(path, 0.2, fallback_to_soft=False, on_acquired=_write_owner)
         try:
-            self._descriptor = _acquire(self._path, folder)
-        except InputError:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._lock.acquire()
+        except Timeout as error:
+            raise LockedError(
+                f"--output: {folder} is in use by {_read_owner(path)}; wait until it has ended, or "
+                "name another folder"
+            ) from error
+        except OSError as error:
             self._remove_created()
-            raise
-        owner = f"process {os.getpid()} on {socket.gethostname()} since {log.utc_now()}\n"
-        with contextlib.suppress(OSError):  # informative only; the lock holds without it
-            os.ftruncate(self._descriptor, 0)
-            os.pwrite(self._descriptor, owner.encode(), 0)
+            if error.errno in _UNSUPPORTED:
+                raise InputError(
+                    f"--output: the filesystem of {folder} has no file locks (flock: "
+                    f"{error.strerror}); name a folder on another filesystem"
+                ) from error
+            raise InputError(f"--output: {folder} cannot be written ({error.strerror})") from error
 
     def close(self) -> None:
         """Release the lock; its file stays."""
-        os.close(self._descriptor)
+        self._lock.release()
 
     def release_without_trace(self) -> None:
         """Release the lock and remove what it created, for a job that never began."""
@@ -143,64 +150,20 @@ class FolderLock:
         self.close()
 
     def _remove_created(self) -> None:
-        with contextlib.suppress(OSError):
-            if self._created_lock:
-                self._path.unlink()
-        _remove_folders(self._created_folders)
+        for path in self._created:
+            with contextlib.suppress(OSError):
+                path.unlink() if path.name == LOCK else path.rmdir()
 
 
-def _make_folders(folder: Path) -> list[Path]:
-    """Create a folder and its parents; return those that were absent, innermost first."""
-    absent: list[Path] = []
-    try:
-        absent += itertools.takewhile(lambda path: not path.exists(), (folder, *folder.parents))
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        _remove_folders(absent)
-        raise InputError(f"--output: {folder} cannot be written ({error.strerror})") from error
-    return absent
+def _write_owner(descriptor: int) -> None:
+    """Name this process in the lock file, for errors only."""
+    owner = f"process {os.getpid()} on {socket.gethostname()} since {log.utc_now()}\n"
+    with contextlib.suppress(OSError):
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, owner.encode(), 0)
 
 
-def _remove_folders(folders: list[Path]) -> None:
-    for folder in folders:
-        with contextlib.suppress(OSError):
-            folder.rmdir()
-
-
-def _acquire(path: Path, folder: Path) -> int:
-    """Lock the file and return its descriptor."""
-    while True:
-        try:
-            descriptor = os.open(path, _OPEN, 0o666)
-        except OSError as error:
-            raise InputError(f"--output: {folder} cannot be written ({error.strerror})") from error
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            owner = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
-            os.close(descriptor)
-            raise _lock_error(folder, owner, error) from error
-        if _is_current(descriptor, path):
-            return descriptor
-        os.close(descriptor)  # the last owner removed the file before releasing it
-
-
-def _is_current(descriptor: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
-    except FileNotFoundError:
-        return False
-
-
-def _lock_error(folder: Path, owner: str, error: OSError) -> InputError | LockedError:
-    if isinstance(error, BlockingIOError):
-        return LockedError(
-            f"--output: {folder} is in use by {owner or 'another process'}; wait until it has "
-            "ended, or name another folder"
-        )
-    if error.errno in _UNSUPPORTED:
-        return InputError(
-            f"--output: the filesystem of {folder} has no file locks (flock: {error.strerror}); "
-            "name a folder on another filesystem"
-        )
-    return InputError(f"--output: {folder} cannot be locked ({error.strerror})")
+def _read_owner(path: Path) -> str:
+    with contextlib.suppress(OSError):
+        return path.read_bytes()[:200].decode(errors="replace").strip() or "another process"
+    return "another process"

@@ -27,17 +27,10 @@ IGNORE_CLOSED = contextlib.suppress(OSError, ValueError)
 
 
 def describe_speed(done: int, seconds: float, to_do: int, unit: str) -> str:
-    """Format the speed of a run and its remaining time.
-
-    Args:
-        done: units done so far in this attempt; 0 before the first round.
-        seconds: time that they took, above 0.
-        to_do: remaining units.
-        unit: `episodes`, `steps` or `updates`.
-    """
-    rate = done / seconds
+    """Format the speed of a run that has done so many units in so many seconds, and its rest."""
     if done == 0:
         return "time left n/a"
+    rate = done / seconds
     speed = f"{rate:.0f} {unit}/s" if rate >= 9.5 else f"{rate:.2g} {unit}/s"
     return f"{speed}, {max(0.0, to_do / rate):.0f} s left"
 
@@ -73,15 +66,10 @@ class Progress:
                 self._bar.set_postfix_str(self._success(), refresh=False)
                 self._bar.update(self._spent() - self._bar.n)
         elif self._style == "lines" and time.monotonic() - self._line_at >= self.SECONDS_PER_LINE:
-            self._show_line()
-
-    def _show_line(self) -> None:
-        self._line_at = time.monotonic()
-        spent = self._spent()
-        speed = describe_speed(
-            spent - self._first, self._line_at - self._start_time, self._total - spent, self._unit
-        )
-        show(f"{self._name}: {spent:,} of {self._total:,} {self._unit}, {self._success()}, {speed}")
+            self._line_at, spent = time.monotonic(), self._spent()
+            seconds, unit = self._line_at - self._start_time, self._unit
+            speed = describe_speed(spent - self._first, seconds, self._total - spent, unit)
+            show(f"{self._name}: {spent:,} of {self._total:,} {unit}, {self._success()}, {speed}")
 
     def _spent(self) -> int:
         """Budget consumed so far; the last round may exceed the budget."""
@@ -103,13 +91,11 @@ class Progress:
     def result(self, seconds: float) -> None:
         """Print the duration of the run and its success at the last evaluation."""
         if self._style != "none":
-            done = f"{self._total:,} {self._unit} in {seconds:.0f} s"
+            done = f"complete, {self._total:,} {self._unit} in {seconds:.0f} s"
             success = evaluations(self._trainer)
-            last = list(success)[-1][0]
-            splits = "; ".join(
-                f"{split} goals: {text}" for (at, split), text in success.items() if at == last
-            )
-            show(f"{self._name}: complete, {done}. Success at the end on {splits}")
+            at_end = [key for key in success if key[0] == list(success)[-1][0]]
+            splits = "; ".join(f"{key[1]} goals: {success[key]}" for key in at_end)
+            show(f"{self._name}: {done}. Success at the end on {splits}")
 
 
 def evaluations(trainer: Trainer, first: int = 0) -> dict[tuple[int, str], str]:
@@ -145,7 +131,6 @@ def check_sink(name: str) -> None:
 
 
 def _tensorboard_writer(folder: Path, from_update: int) -> Any:
-    """TensorBoard's writer of points from this update on."""
     from torch.utils.tensorboard import SummaryWriter
 
     return SummaryWriter(str(folder), purge_step=from_update)
@@ -190,9 +175,8 @@ def _scalars(table: str, row: Mapping[str, Any]) -> list[tuple[str, float]]:
     if table == "evaluation":
         return [(f"success/{row['split']}/{row['category']}", row["success"])]
     if table == "competence":
-        place = f"{row['estimator']}/{row['split']}/{row['category']}"
-        names = ("competence", "learning_progress")
-        return [(f"{name}/{place}", row[name]) for name in names]
+        of = f"{row['estimator']}/{row['split']}/{row['category']}"
+        return [(f"{name}/{of}", row[name]) for name in ("competence", "learning_progress")]
     if table == "practice":
         return [(f"practice/{row['category']}", row["n"])]
     if table == "training":

@@ -29,26 +29,27 @@ from magellan.core.finite import check_weights
 from magellan.core.parsing import checked_numbers, read_json_object
 from magellan.core.registry import as_registered
 from magellan.jobs import export
-from magellan.jobs.attempts import (
-    MADE_WITH,
-    Attempts,
-    ancestry,
-    host_description,
-    made_with,
-    peak_memory_mb,
-)
 from magellan.jobs.checkpoint import (
     MALFORMED,
     Checkpoints,
     LoadedCheckpoint,
     invalid_state,
+    load_start,
+    points,
 )
 from magellan.jobs.folder import MANIFEST, FolderLock, check_folder
-from magellan.jobs.keeping import check_start, folders, keep, load_start, points
 from magellan.jobs.log import RunLog, utc_now
 from magellan.jobs.progress import Progress, TensorBoard, check_sink, evaluations
+from magellan.jobs.provenance import (
+    PROVENANCE,
+    Attempts,
+    Origin,
+    ancestry,
+    host_description,
+    peak_memory_mb,
+    provenance,
+)
 from magellan.jobs.stopping import Stopper, seconds_granted
-from magellan.jobs.versions import Origin
 from magellan.model.files import check_backbone
 from magellan.samplers import SAMPLERS
 from magellan.training.loop import Trainer
@@ -90,7 +91,6 @@ def train(
     """
     stopper = _stopper(config.budget.stop_margin_seconds, stop_after)
     check_sink(log)
-    first = check_start(config) if start is not None else None
     model = check_backbone(config.backbone.model)
     if backend is None:
         check_backend(config.backend, config.backbone)
@@ -99,19 +99,8 @@ def train(
     with _undo_on_error(lock):
         origin = Origin.now(config, model)
         checkpoints = Checkpoints(output, config, origin.backbone["sha256"])
-        _check_unused(output, checkpoints, resume)
-        loaded = checkpoints.load() if resume else None
-        if loaded is None:
-            _check_same_run(output, config)
-        state, started_from, place = None, None, ""
-        if loaded is not None:
-            place = f"--resume: {checkpoints.folder / loaded.name}"
-            state, started_from = _resumed(loaded, place)
-            origin.check_reads_alike(ancestry(loaded.state), place)
-        elif start is not None and first is not None:
-            state, started_from = load_start(start, first, origin.backbone["sha256"])
-            place = f"--start: {start} {started_from['checkpoint']}"
-            origin.check_reads_alike(started_from["made_with"], place)
+        loaded = _load_own(output, checkpoints, config, resume)
+        state, started_from, place = _state_at_start(config, loaded, start, origin)
         configure_torch(config.threads, config.backend.deterministic)
         trainer = Trainer(config, backend)
         if state is not None:
@@ -147,42 +136,56 @@ def _stopper(margin: float, stop_after: float | None) -> Stopper:
     return Stopper(granted, margin)
 
 
-def _check_unused(output: Path, checkpoints: Checkpoints, resume: bool) -> None:
-    """Refuse a folder that holds a run, unless `resume`, and another run's kept checkpoints."""
+def _load_own(
+    output: Path, checkpoints: Checkpoints, config: RunConfig, resume: bool
+) -> LoadedCheckpoint | None:
+    """Load the run's checkpoint with `resume`; refuse a folder that holds another run."""
     present = [MANIFEST] if (output / MANIFEST).exists() else []
     present += [f"{path.parent.name}/{path.name}" for path in checkpoints.paths()]
-    present += [str(point) for point in points(output)]
+    present += map(str, points(output))
     if present and not resume:
         raise InputError(
             f"--output: {output} already holds a run ({present[0]}); "
             "pass --resume, or name another folder"
         )
-    for folder in folders(output):
-        checkpoints.at(folder.name).check_written_by_this_run()
+    checkpoints.check_kept()
+    loaded = checkpoints.load() if resume else None
+    if loaded is None:
+        try:
+            stored = read_json_object(output / MANIFEST).get("identity")
+        except InputError:
+            return None  # no manifest, or a damaged one
+        if stored != identity(config):
+            raise InputError(
+                f"--output: {output} holds another run ({MANIFEST}, identity {shown(stored)}, here "
+                f"{identity(config)}); name another folder"
+            )
+    return loaded
 
 
-def _check_same_run(output: Path, config: RunConfig) -> None:
-    """Refuse a folder without checkpoints that has the manifest of another run."""
-    try:
-        stored = read_json_object(output / MANIFEST).get("identity")
-    except InputError:
-        return  # none, or damaged
-    if stored != identity(config):
-        raise InputError(
-            f"--output: {output} holds another run ({MANIFEST}, identity {shown(stored)}, here "
-            f"{identity(config)}); name another folder"
-        )
-
-
-def _resumed(loaded: LoadedCheckpoint, place: str) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Trainer's state and `started_from` of a checkpoint; `place` names it in errors."""
-    try:
-        _seconds_spent(loaded)
-        started_from = loaded.state.get("started_from")
-        json.dumps(dict(started_from or {}))  # goes into the manifest
-    except MALFORMED as error:
-        raise invalid_state(place, error) from error
-    return loaded.state.get("trainer", {}), started_from
+def _state_at_start(
+    config: RunConfig,
+    loaded: LoadedCheckpoint | None,
+    start: Path | None,
+    origin: Origin,
+) -> tuple[dict[str, Any] | None, dict[str, Any] | None, str]:
+    """Trainer's state that the attempt begins with, `started_from`, and the place of both."""
+    if loaded is not None:
+        place = f"--resume: {loaded.path}"
+        state, started_from = loaded.state.get("trainer", {}), loaded.state.get("started_from")
+        try:
+            _seconds_spent(loaded)
+            json.dumps(dict(started_from or {}))  # goes into the manifest
+        except MALFORMED as error:
+            raise invalid_state(place, error) from error
+        origin.check_reads_alike(ancestry(loaded.state), place)
+        return state, started_from, place
+    if start is None:
+        return None, None, ""
+    state, started_from = load_start(start, config, origin.backbone["sha256"])
+    place = f"--start: {start} {started_from['checkpoint']}"
+    origin.check_reads_alike(started_from["made_with"], place)
+    return state, started_from, place
 
 
 def _restore(trainer: Trainer, state: dict[str, Any], place: str) -> None:
@@ -229,7 +232,7 @@ class Job:
         started_from: Mapping[str, Any] | None,
     ) -> None:
         self._started_from = started_from
-        self._made_with: list[dict[str, Any]] = []
+        self._provenance: list[dict[str, Any]] = []
         self._curves: TensorBoard | None = None
         if log == "tensorboard":
             self._curves = TensorBoard(output, trainer.record.tables, trainer.updates)
@@ -268,27 +271,22 @@ class Job:
     def _begin(self, loaded: LoadedCheckpoint | None) -> None:
         """Log the start, configuration and versions, and the state that the run continues from."""
         self._checkpoints.remove_partial()
-        earlier, origin = made_with(loaded.state if loaded else {}), asdict(self._origin)
-        current = {key: origin[key] for key in MADE_WITH}
-        self._made_with = earlier if earlier[-1:] == [current] else [*earlier, current]
-        self._log_environment(self._attempts.begin(loaded.name if loaded else None, origin))
+        earlier, origin = provenance(loaded.state if loaded else {}), asdict(self._origin)
+        current = {key: origin[key] for key in PROVENANCE}
+        self._provenance = earlier if earlier[-1:] == [current] else [*earlier, current]
+        self._log_environment(self._attempts.begin(loaded.path.name if loaded else None, origin))
+        text, start = "begins at episode 0", self._started_from
         if loaded is not None:
             self._spent, self._spent_saving = _seconds_spent(loaded)
             aside = self._checkpoints.set_aside(loaded)
             if aside is not None:
-                self._log.warn(
-                    f"the newest checkpoint is damaged: kept as {aside}, continuing from "
-                    f"{loaded.name}"
-                )
-            text = f"resumed from {loaded.name}, {self._where()}"
-        elif self._started_from is not None:
-            start = self._started_from
+                damaged = f"the newest checkpoint is damaged: kept as {aside}"
+                self._log.warn(f"{damaged}, continuing from {loaded.path.name}")
+            text = f"resumed from {loaded.path.name}, {self._where()}"
+        elif start is not None:
             point = f"was at {start['at']}" if "at" in start else "ended"
-            text = (
-                f"begins where run {start['run']} {point}, {start['checkpoint']}, {self._where()}"
-            )
-        else:
-            text = "begins at episode 0"
+            text = f"begins where run {start['run']} {point}, {start['checkpoint']}"
+            text = f"{text}, {self._where()}"
         self._log.write(text)
 
     def _log_environment(self, attempt: int) -> None:
@@ -349,13 +347,13 @@ class Job:
             "trainer": state,
             "seconds": self._seconds(),
             "saving_seconds": self._spent_saving + self._saving,
-            "made_with": self._made_with,
+            "made_with": self._provenance,
             "started_from": self._started_from,
         }
         # Keep first: a run killed between the two saves repeats both.
         every = self._trainer.config.budget.keep_every
         for point in range(self._kept + every, self._last_point() + 1, every) if every else ():
-            kept = keep(self._checkpoints, point, content)
+            kept = self._checkpoints.keep(content, point)
             self._kept = point
             self._log.write(f"kept {kept.relative_to(self._output)}, {self._where()}")
         path = self._checkpoints.save(content)

@@ -177,8 +177,7 @@ def resumes(config: RunConfig, output: Path, loading: Path | None) -> bool:
     if loading is None:
         return False
     check_folder(loading, LOADING)
-    remedies = ("name another checkpoint of this run", "name a checkpoint of this very run")
-    checkpoints = Checkpoints(loading, config, argument=LOADING, remedies=remedies)
+    checkpoints = Checkpoints(loading, config, None, LOADING, "name another checkpoint of this run")
     if not checkpoints.paths():
         raise InputError(
             f"{LOADING}: {loading} holds no checkpoint; allowed: the folder of a run, or one such "

@@ -27,7 +27,7 @@ from magellan.core.randomness import Streams, initial_seeds
 from magellan.core.registry import is_built_in
 from magellan.curriculum import backend_for
 from magellan.jobs.log import utc_now
-from magellan.jobs.versions import code_version
+from magellan.jobs.provenance import code_version
 from magellan.samplers import SAMPLERS
 from magellan.samplers.conformance import track_of
 from magellan.training.estimators import Estimators

@@ -24,8 +24,8 @@ from magellan.competence.prompt_tokens import PromptTokens
 from magellan.config import identity, phases_of
 from magellan.core.codec import Packed
 from magellan.core.errors import InputError, shown
+from magellan.jobs.checkpoint import points
 from magellan.jobs.export import check_output, write_agent
-from magellan.jobs.keeping import points
 from magellan.tools.trained import ARGUMENT, Point, TrainedAgent
 from magellan.training.evaluate import EvaluationSet
 from magellan.training.parts import evaluated_goals

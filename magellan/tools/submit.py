@@ -24,8 +24,8 @@ from magellan.core.files import new_folder, write_atomically
 from magellan.core.parsing import parse_json
 from magellan.core.settings import Fraction, Positive, Section, Seed, validated
 from magellan.jobs.log import utc_now
+from magellan.jobs.provenance import code_version
 from magellan.jobs.run import train
-from magellan.jobs.versions import code_version
 from magellan.samplers import SAMPLERS
 from magellan.samplers.conformance import CHECKS, track_of
 

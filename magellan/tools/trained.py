@@ -17,7 +17,7 @@ from magellan.core.settings import validated
 from magellan.jobs.checkpoint import FOLDER, MALFORMED, newest
 from magellan.jobs.export import agent_files, is_complete
 from magellan.jobs.folder import check_folder
-from magellan.jobs.versions import Origin, code_version, library_versions
+from magellan.jobs.provenance import Origin, code_version, library_versions
 from magellan.model.files import check_backbone, model_digest
 from magellan.model.settings import BackendConfig
 from magellan.training.parts import goals_of
@@ -64,14 +64,11 @@ class TrainedAgent:
                 differs.
         """
         check_folder(folder, ARGUMENT)
-        intact, damaged = newest(folder / FOLDER, ARGUMENT)
-        if intact is None:
-            listed = f"all checkpoints are damaged: {', '.join(map(str, damaged))}"
-            raise InputError(
-                f"{ARGUMENT}: {listed if damaged else f'{folder} holds no checkpoint'}; allowed: "
-                f"the folder of a run with a whole checkpoint in {FOLDER}/"
-            )
-        path, metadata, state = intact
+        allowed = f"allowed: the folder of a run with a whole checkpoint in {FOLDER}/"
+        loaded = newest(folder / FOLDER, ARGUMENT, allowed)
+        if loaded is None:
+            raise InputError(f"{ARGUMENT}: {folder} holds no checkpoint; {allowed}")
+        path, metadata, state = loaded.path, loaded.metadata, loaded.state
         values = parse_json(metadata["config"], f"{path}: config")
         if not isinstance(values, dict):
             raise InputError(f"{path}: config is {shown(values)}; allowed: a mapping")
@@ -86,7 +83,7 @@ class TrainedAgent:
         trainer = state.get("trainer")
         if not isinstance(trainer, dict):
             raise InputError(f"{path} holds no trained agent; allowed: a checkpoint of a run")
-        agent = cls(path, config, digest, trainer, tuple(damaged))
+        agent = cls(path, config, digest, trainer, tuple(loaded.damaged))
         with agent.fitting():  # counters that all readers use, and a model
             counters = [*agent.point, trainer["phase"]]
             valid = all(type(number) is int and number >= 0 for number in counters)

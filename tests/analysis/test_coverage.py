@@ -13,7 +13,7 @@ from analysis.statistics import summaries
 from analysis.tables import coverage, store
 from analysis.tables.grid import Run
 from magellan.core.errors import InputError
-from magellan.jobs.attempts import Attempts
+from magellan.jobs.provenance import Attempts
 from tests.analysis import synthetic
 from tests.analysis.synthetic import to_markdown
 from tests.analysis.test_figures import visible_texts

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from magellan.core.errors import InputError, NotFiniteError
-from magellan.jobs.attempts import LARGEST, LOGGED, Attempts, check_worth_trying
+from magellan.jobs.provenance import LARGEST, LOGGED, Attempts, check_worth_trying
 from magellan.jobs.run import train
 from tests.faults.conftest import config
 from tests.runs import tables

@@ -99,7 +99,7 @@ def check_falls_back(checkpoints: Checkpoints, content: bytes) -> None:
     before, newest = checkpoints.paths()
     newest.write_bytes(content)
     loaded = checkpoints.load()
-    assert (loaded.name, loaded.damaged) == (before.name, (newest,))
+    assert (loaded.path, list(loaded.damaged)) == (before, [newest])
     assert newest.read_bytes() == content  # looking changes nothing
     assert checkpoints.set_aside(loaded) == f"{newest.name}.damaged"
     assert number_of(checkpoints) == 2

@@ -10,11 +10,11 @@ from magellan.cli import main
 from magellan.core import files
 from magellan.core.errors import InputError, StorageError
 from magellan.core.parsing import read_json_object
-from magellan.jobs.attempts import Attempts
 from magellan.jobs.checkpoint import Checkpoints
 from magellan.jobs.folder import FILES, FolderLock, check_folder
 from magellan.jobs.log import RunLog
 from magellan.jobs.progress import TensorBoard
+from magellan.jobs.provenance import Attempts
 from magellan.jobs.run import train
 from tests.faults.cases import cases
 from tests.faults.conftest import TRAIN, config

@@ -13,11 +13,10 @@ from magellan import __version__
 from magellan.backends.machine import core_speed, cpu_model
 from magellan.config import beginning
 from magellan.core.errors import InputError
-from magellan.jobs import attempts, versions
-from magellan.jobs.attempts import ancestry
+from magellan.jobs import provenance
 from magellan.jobs.checkpoint import decode
+from magellan.jobs.provenance import ancestry, code_version
 from magellan.jobs.run import train
-from magellan.jobs.versions import code_version
 from magellan.model import tokenizers
 from magellan.model.files import check_backbone, model_digest
 from magellan.model.loading import load_tokenizer
@@ -91,10 +90,10 @@ def test_a_repository_around_an_installed_package_is_ignored(clone, monkeypatch)
 
 def test_every_attempt_records_its_code_libraries_and_machine(tmp_path, monkeypatch):
     speeds = iter([50.04, 25.0])
-    monkeypatch.setattr(versions, "cpu_model", lambda: "A Processor 1234")
-    monkeypatch.setattr(versions, "core_speed", lambda: next(speeds))
+    monkeypatch.setattr(provenance, "cpu_model", lambda: "A Processor 1234")
+    monkeypatch.setattr(provenance, "core_speed", lambda: next(speeds))
     code = iter(["0.1.0+first", "0.1.0+second.dirty", "0.1.0+too late"])
-    monkeypatch.setattr(versions, "code_version", lambda: next(code))
+    monkeypatch.setattr(provenance, "code_version", lambda: next(code))
     stopped(config(), tmp_path)
     manifest = train(config(), tmp_path, resume=True, progress="none")
     assert next(code) == "0.1.0+too late"
@@ -152,9 +151,9 @@ def test_a_run_records_what_its_start_was_made_with(tmp_path, monkeypatch):
     whole = config(phases=phases)
     second = beginning(whole)
     first = beginning(second)
-    monkeypatch.setattr(versions, "code_version", lambda: "0.1.0+first")
+    monkeypatch.setattr(provenance, "code_version", lambda: "0.1.0+first")
     start = trained(first, tmp_path / "first")
-    monkeypatch.setattr(versions, "code_version", lambda: "0.1.0+second")
+    monkeypatch.setattr(provenance, "code_version", lambda: "0.1.0+second")
     plain = second.backbone.model_copy(update=PLAIN)
     second = second.model_copy(update={"backbone": plain})
     start = trained(second, tmp_path / "second", start)
@@ -189,7 +188,7 @@ def test_the_speed_of_a_core_is_measured_quickly_and_changes_no_setting(monkeypa
 
 
 OTHERS = {
-    "transformers 4.9, here is": (versions, "library_versions", lambda: {"transformers": "4.9"}),
+    "transformers 4.9, here is": (provenance, "library_versions", lambda: {"transformers": "4.9"}),
     "other token ids: .* SHA-256 a{12} there": (tokenizers, "digest", lambda _: "a" * 64),
 }
 
@@ -206,8 +205,8 @@ def test_what_another_library_has_read_is_not_continued(words, tmp_path):
 
 
 def test_what_records_no_token_ids_is_continued(tmp_path, monkeypatch):
-    names = [name for name in attempts.MADE_WITH if name != "tokens"]
-    monkeypatch.setattr("magellan.jobs.run.MADE_WITH", names)  # as older versions
+    names = [name for name in provenance.PROVENANCE if name != "tokens"]
+    monkeypatch.setattr("magellan.jobs.run.PROVENANCE", names)  # as older versions
     stopped(config(), tmp_path)
     monkeypatch.undo()
     manifest = train(config(), tmp_path, resume=True, progress="none")

@@ -26,8 +26,8 @@ from magellan.core.errors import (
     StorageError,
 )
 from magellan.jobs import folder as run_folder
-from magellan.jobs.attempts import Attempts
 from magellan.jobs.progress import Progress
+from magellan.jobs.provenance import Attempts
 from magellan.jobs.run import Job, train
 from magellan.jobs.stopping import END_TIME, JOB, SIGNALS, Stopper, seconds_granted, seconds_left
 from magellan.model import loading

@@ -137,7 +137,7 @@ def spoil(case: str, first: Begun, jobs) -> str:
         earlier = config(SAMPLER, budget={"keep_every": POINT // 2})
         trained(earlier, first.run / "again")
         shutil.move(first.run / "again" / str(POINT // 2), first.start)
-        return f"{first.start} was kept at {POINT // 2} episodes"
+        return f"was kept at {POINT // 2}, not at {POINT}"
     shutil.rmtree(first.run)
     if case == "another run":
         trained(OTHERS[first.of], first.run)

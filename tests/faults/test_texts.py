@@ -1,5 +1,6 @@
 """Texts from files, hosts and libraries are printed on one line, without control characters."""
 
+import errno
 import fcntl
 import json
 import re
@@ -49,7 +50,7 @@ def test_what_a_job_says_and_logs_is_without_controls(tmp_path, capsys):
 
 def test_the_owner_that_a_lock_file_names_is_without_controls(tmp_path, monkeypatch, capsys):
     (tmp_path / ".lock").write_text("process 1 on \x1b[31mred\x1b[0m", encoding="utf-8")
-    monkeypatch.setattr(fcntl, "flock", raising(BlockingIOError()))
+    monkeypatch.setattr(fcntl, "flock", raising(BlockingIOError(errno.EAGAIN, "Try again")))
     assert main([*TRAIN, "--output", str(tmp_path)]) == 73
     line = capsys.readouterr().err
     assert r"in use by process 1 on \x1b[31mred\x1b[0m" in line

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from magellan.config import PlannedRun, grid, load_experiment, read_yaml
-from magellan.jobs.attempts import Attempts
+from magellan.jobs.provenance import Attempts
 from tests.workflow.conftest import ROOT, copy_checkout
 
 EXPERIMENT = "campaign.yaml"

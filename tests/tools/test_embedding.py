@@ -15,7 +15,7 @@ from magellan.config import resolve_run
 from magellan.core.codec import stack
 from magellan.core.errors import InputError
 from magellan.jobs import run
-from magellan.jobs.keeping import points
+from magellan.jobs.checkpoint import points
 from magellan.tools.embed import _csv, embed
 from magellan.tools.trained import TrainedAgent
 from magellan.training.loop import Trainer

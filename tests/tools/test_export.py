@@ -14,7 +14,7 @@ from magellan.core.codec import stack
 from magellan.core.errors import StorageError
 from magellan.jobs import export
 from magellan.jobs.export import _adapters_and_heads, agent_files, write_agent
-from magellan.jobs.versions import Origin
+from magellan.jobs.provenance import Origin
 from magellan.model.files import check_backbone
 from tests.agent.tiny import CANDIDATES, PROMPTS, close, in_float64, write
 from tests.tools.agents import CRITIC, config_of, make, state_of

@@ -46,7 +46,7 @@ import sys
 from pathlib import Path
 
 from magellan.core.errors import NotFiniteError
-from magellan.jobs.attempts import Attempts
+from magellan.jobs.provenance import Attempts
 
 
 def train(config, output, resume, progress, stop_after, log, start):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from magellan.jobs.attempts import Attempts
+from magellan.jobs.provenance import Attempts
 from tests.analysis import synthetic
 from tests.analysis.synthetic import PLAIN_FIGURES
 from tests.workflow.conftest import Project, put_stand_in

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from magellan.config import RunConfig, beginning
-from tests.faults.cases import FORGED_STARTS, cases
+from tests.faults.cases import FORGED_STARTS, STARTS, cases
 from tests.faults.conftest import config
 from tests.runs import contents, forge, refusal, tables, trained
 
@@ -85,14 +85,11 @@ def begun(good, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("of", "steps"),
-    [("ended", cases("kill after a start")), ("kept", cases("kill after a kept start"))],
-)
-def test_killed_after_a_start(of, steps, jobs, whole, begun, tmp_path):
+@pytest.mark.parametrize("of", STARTS)
+def test_killed_after_a_start(of, jobs, whole, begun, tmp_path):
     first = begun(of)
     before = contents(first.run)
-    for step in steps:
+    for step in (step for name, step in cases("kill after a start") if name == of):
         jobs.kill(tmp_path / "r", step, "", "", sampler=SAMPLER, more=first.options)
     assert jobs.finish(tmp_path / "r", SAMPLER, first.options) == whole(of)
     assert contents(first.run) == before
@@ -148,13 +145,7 @@ def spoil(case: str, first: Begun, jobs) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("of", "case"),
-    [
-        *(("ended", case) for case in cases("damaged start")),
-        *(("kept", case) for case in cases("damaged kept start")),
-    ],
-)
+@pytest.mark.parametrize(("of", "case"), cases("damaged start"))
 def test_a_start_that_cannot_be_used(of, case, jobs, begun, tmp_path):
     """It ends with a one-line error and leaves both folders unchanged."""
     first = begun(of)

@@ -49,14 +49,10 @@ def test_what_failed_for_good_ends_the_same_way_again(status, error, tmp_path):
     with pytest.raises(error, match=r"^update 4: critic_loss is nan$"):
         check_worth_trying(tmp_path, "abc")
     check_worth_trying(tmp_path, "another run")
-    written(tmp_path, START, end, {**START, "attempt": 2})  # killed since then
-    check_worth_trying(tmp_path, "abc")
-
-
-@pytest.mark.parametrize("lines", [(), (START, END), (START, {**END, "status": 75})])
-def test_anything_else_is_tried_again(lines, tmp_path):
-    written(tmp_path, *lines)
-    check_worth_trying(tmp_path, "abc")
+    killed = {**START, "attempt": 2}
+    for lines in ((), (START, END), (START, {**END, "status": 75}), (START, end, killed)):
+        written(tmp_path, *lines)
+        check_worth_trying(tmp_path, "abc")
 
 
 LINES = {

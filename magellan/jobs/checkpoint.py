@@ -9,7 +9,6 @@ backbone and that of its own content; if one is damaged, the one before it is us
 from __future__ import annotations
 
 import errno
-import fnmatch
 import hashlib
 import json
 import os
@@ -135,7 +134,7 @@ class Checkpoints:
 
     def remove_partial(self) -> None:
         """Remove partial files of an interrupted save."""
-        self._remove(_entries(self.folder, self._argument, f"*{SUFFIX}{PARTIAL}"))
+        self._remove(paths_in(self.folder, self._argument, SUFFIX + PARTIAL))
 
     def _remove(self, paths: list[Path]) -> None:
         for path in paths:
@@ -237,7 +236,7 @@ class Checkpoints:
         return metadata | _run_metadata(truncated(config, self._point))
 
 
-def paths_in(folder: Path, argument: str) -> list[Path]:
+def paths_in(folder: Path, argument: str, suffix: str = SUFFIX) -> list[Path]:
     """Return the checkpoint files in a folder `checkpoints`, oldest first.
 
     argument: option that names the run's folder, for the error.
@@ -245,18 +244,12 @@ def paths_in(folder: Path, argument: str) -> list[Path]:
     Raises:
         InputError: the folder cannot be read.
     """
-    paths = _entries(folder, argument, f"*{SUFFIX}")
-    return sorted(path for path in paths if path.name.removesuffix(SUFFIX).isdecimal())
-
-
-def _entries(folder: Path, argument: str, pattern: str) -> list[Path]:
     try:
-        names = os.listdir(folder)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
+        names = sorted(os.listdir(folder)) if folder.is_dir() else []
     except OSError as error:
         raise InputError(f"{argument}: {folder} cannot be read ({error.strerror})") from error
-    return [folder / name for name in fnmatch.filter(names, pattern)]
+    ours = (name for name in names if name.endswith(suffix))
+    return [folder / name for name in ours if name.removesuffix(suffix).isdecimal()]
 
 
 def newest(folder: Path, argument: str, remedy: str) -> LoadedCheckpoint | None:

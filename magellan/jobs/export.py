@@ -62,8 +62,7 @@ def _card(
     config: RunConfig, state: Mapping[str, Any], origin: Origin, encoder_decoder: bool, folder: Path
 ) -> str:
     """The model card in Markdown, with the front matter that model hubs read."""
-    base = portable_reference(config.backbone.model)
-    phases = phases_of(config)
+    base, phases = portable_reference(config.backbone.model), phases_of(config)
     prompt, actions = _first_state(goals_of(config, phases[int(state["phase"]) - 1]))
     front = {
         "library_name": "peft",
@@ -73,22 +72,16 @@ def _card(
     }
     environment = jinja2.Environment(trim_blocks=True, keep_trailing_newline=True)
     environment.filters |= {"cell": lambda text: printable(text).replace("|", r"\|"), "repr": repr}
+    given = {"config": config, "state": state, "origin": origin, "phases": phases}
+    example = {"model": base, "prompt": prompt, "actions": actions}
     return environment.from_string(CARD_TEMPLATE.read_text("utf-8")).render(
+        {**given, **example, "encoder_decoder": encoder_decoder, "agent": str(folder.resolve())},
         front=yaml.safe_dump(front, sort_keys=False, allow_unicode=True).rstrip(),
-        config=config,
-        state=state,
-        origin=origin,
-        phases=phases,
         identity=identity(config),
         world=WORLDS[config.world].label,
         complete=is_complete(config, state),
         success=_last_success(config, state["record"]["tables"]["evaluation"]),
         splits={"train": "training goals", "unseen": "unseen goals"},
-        encoder_decoder=encoder_decoder,
-        agent=str(folder.resolve()),
-        model=base,
-        prompt=prompt,
-        actions=actions,
     )
 
 

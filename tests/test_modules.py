@@ -25,7 +25,7 @@ from tests.snippets import write_files
 def files(tmp_path):
     """Both files of docs/extend.md; their entries are removed afterwards."""
     paths = write_files("docs/extend.md", tmp_path)
-    yield [paths["my_estimator.py"], paths["my_sampler.py"]]
+    yield [paths["my_estimator.py"], paths["my_signal.py"]]
     SAMPLERS.remove("sharp")
     ESTIMATORS.remove("counts")
 
@@ -33,7 +33,7 @@ def files(tmp_path):
 def test_a_rule_of_their_own_remembers(tmp_path):
     """Goal 0 succeeded, 1 failed, an update each ago; 2 was never tried in two: exp(log(1 + age) /
     .5) is (1 + age) ** 2, so weights 1, 4, 9."""
-    load_modules([write_files("docs/extend.md", tmp_path)["my_rule.py"]])
+    load_modules([write_files("docs/extend.md", tmp_path)["my_sampler.py"]])
     try:
         settings = {"samplers": {"epsilon_start": 0.0, "epsilon_end": 0.0}}
         curriculum = Curriculum(["a", "b", "c"], "overdue", settings=settings)

@@ -1,14 +1,11 @@
-"""The leaderboard: every rule in every place with committed tables, and a card for each rule.
+"""The leaderboard: every sampler in every place with committed tables of `results/reference`.
 
-Rows are computed from `results/reference`, cards from the registry of samplers. A rule with a
-single seed in a place has no interval and no row there.
+A sampler with a single seed in a place has no interval and no row there.
 """
 
 from __future__ import annotations
 
-import inspect
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,9 +23,6 @@ from analysis.tables.printing import chance, head, interval_cell, p_equals, row
 from analysis.tables.results import rows_where
 from magellan.core.errors import InputError
 from magellan.core.files import write_atomically, write_table
-from magellan.core.registry import is_built_in
-from magellan.core.settings import NoSettings
-from magellan.samplers import SAMPLERS, SamplerSpec
 from magellan.samplers.conformance import GROUPS, track_of
 from magellan.worlds import WORLDS
 
@@ -169,10 +163,10 @@ def write(entries: Sequence[Row], path: Path, numbers: Path) -> None:
 
 
 def page(entries: Sequence[Row]) -> str:
-    """A table for each place and track, then the cards, in Markdown."""
+    """A table for each place and track, in Markdown."""
     worlds = dict.fromkeys(place.world for _, place in entries)
     tables = [_place_tables([entry for entry in entries if entry[1].world == w]) for w in worlds]
-    return "\n\n".join([*tables, "## Cards", *map(card, SAMPLERS)])
+    return "\n\n".join(tables)
 
 
 def _place_tables(entries: Sequence[Row]) -> str:
@@ -196,7 +190,7 @@ def _page_cells(entry: Row) -> list[str]:
     gain = _interval_text(standing.gain, "+.2f")
     planned = PROTOCOLS.get(standing.rule) if "frontier" in place.folders else None
     return [
-        f"[`{standing.rule}`](#{standing.rule})",
+        f"`{standing.rule}`",
         _interval_text(standing.success, ".2f"),
         gain if np.isnan(standing.p_floor) else f"{gain}, {p_equals(standing.p_floor)}",
         f"{chance(planned)} (protocol)" if planned else axes.against_best(standing),
@@ -208,24 +202,3 @@ def _interval_text(interval: Interval | None, form: str) -> str:
     if interval is None:
         return ""
     return f"{interval.value:{form}} ({interval_cell(interval.low, interval.high, form)})"
-
-
-# --- cards ----------------------------------------------------------------------------------------
-
-
-def card(name: str) -> str:
-    """A rule's description, estimator, constants and source."""
-    spec = SAMPLERS[name]
-    facts = [f"Estimator: `{spec.estimator}`."] * (spec.estimator is not None)
-    facts += [f"Constants: `{spec.section}.*`."] * (spec.settings is not NoSettings)
-    facts += [f"Source: {_source(spec)}."]
-    text = [f"### {name}", inspect.getdoc(sys.modules[spec.build.__module__]) or spec.label]
-    return "\n\n".join(filter(None, [*text, inspect.getdoc(spec.build), " ".join(facts)]))
-
-
-def _source(spec: SamplerSpec) -> str:
-    file = Path(spec.source)
-    if not is_built_in(spec):
-        return f"`{file.name}`"
-    name = file.relative_to(Path(__file__).parents[2]).as_posix()
-    return f"[`{name}`](../{name})"

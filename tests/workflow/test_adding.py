@@ -81,7 +81,7 @@ def test_all_of_them_are_in_tables_statistics_and_figures(mine):
 EDITS = {
     "my_figure.py": {"draw_forgetting": 1, "summary": 1},
     "my_statistic.py": {"statistic_forgetting": 1, "draw_forgetting": 1, "summary": 1},
-    "my_sampler.py": {},
+    "my_signal.py": {},
     "analysis/figures/practice.py": {f"draw_{name}": 1 for name in DRAWN} | {"summary": 1},
 }
 

@@ -474,7 +474,9 @@ def _axes(arguments: Arguments) -> None:
 @command(
     "claims",
     "print claims of the paper and of others, each with its verdict",
-    path("--claims", help="file of claims and their rules (default: analysis/report/claims.yaml)"),
+    path(
+        "--claims", help="file of claims and their criteria (default: analysis/report/claims.yaml)"
+    ),
     path(
         "--reference",
         default=Path("results/reference"),

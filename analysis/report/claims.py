@@ -1,8 +1,8 @@
 """Claims about goal samplers, judged by the committed tables.
 
 A claim is an entry of `analysis/report/claims.yaml`: a measure of each run, algorithms added and
-subtracted seed by seed, and what is expected of the mean. The head of that file gives the rule for
-verdicts, fixed before the runs that it judges.
+subtracted seed by seed, and what is expected of the mean. The head of that file says how a verdict
+follows.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Study(Section):
         seeds: number of seeds in the protocol; with fewer, no claim is judged.
         halves: whether both halves of the seeds must agree in sign with all of them.
         setting: model, budget, learner.
-        fixed: when the rules of its claims were written down.
+        fixed: when its claims were written down.
         column: where its claims stand in the first table.
     """
 
@@ -80,16 +80,23 @@ class Claim(Section):
 
     @field_validator("expected")
     @classmethod
-    def _check_rule(cls, value: str) -> str:
+    def _check_criterion(cls, value: str) -> str:
         if EXPECTED.fullmatch(value) is None:
-            raise ValueError(f"{value!r} is no rule; allowed: above X, below X, within X")
+            raise ValueError(
+                f"{value!r} is no criterion; allowed: above X, below X, within X"
+            )
         return value
 
     @model_validator(mode="after")
     def _check_measure(self) -> Claim:
         if self.measure == "mastered":
             alone = len(self.terms) == 1 and self.terms[0].sign > 0
-            if not alone or self.category or self.rule[0] == "within" or self.rule[1] > 1.0:
+            if (
+                not alone
+                or self.category
+                or self.criterion[0] == "within"
+                or self.criterion[1] > 1.0
+            ):
                 raise InputError(
                     f"mastered: {self.value!r}, {self.expected!r}, category {self.category!r}; "
                     "allowed: one algorithm, above or below a share from 0 to 1, no category"
@@ -110,13 +117,13 @@ class Claim(Section):
 
     @property
     def sentence(self) -> str:
-        """The claim, with the margin of its rule if it has one."""
-        if self.rule[0] != "within":
+        """The claim, with the margin of its criterion if it has one."""
+        if self.criterion[0] != "within":
             return self.claim
         return f"{self.claim.rstrip('.')} ({self.expected})."
 
     @property
-    def rule(self) -> tuple[str, float]:
+    def criterion(self) -> tuple[str, float]:
         """`above`, `below` or `within`, and the threshold."""
         word, number = self.expected.split()
         return word, float(number)
@@ -154,7 +161,7 @@ class Claims(Section):
         known = [
             [getattr(claim, key) for key in keys]
             for claim in (*self.claims, *self.others)
-            if claim.rule[0] != "within" and not claim.category
+            if claim.criterion[0] != "within" and not claim.category
         ]
         return [one for one in found if [getattr(one, key) for key in keys] not in known]
 
@@ -172,7 +179,7 @@ class Judged(NamedTuple):
 
     Attributes:
         n: runs, or pairs of runs with the same seed.
-        p: two-sided, mean against threshold; NaN if the rule is `within`.
+        p: two-sided, mean against threshold; NaN if the criterion is `within`.
         p_holm: corrected over the claims of the same question, and further tests of its family.
         equal: the value at equal episodes, of mean success where steps end the runs.
     """
@@ -239,7 +246,7 @@ def _estimate(claim: Claim, study: Study, results: Results | None) -> Judged:
     values = _values_by_seed(claim, results)
     if len(values) < study.seeds:
         return Judged(claim, len(values))
-    word, threshold = claim.rule
+    word, threshold = claim.criterion
     if claim.measure == "mastered":
         test = stats.binomtest(int(values.sum()), len(values), threshold)
         interval = test.proportion_ci(BOOTSTRAP.confidence)
@@ -282,10 +289,10 @@ def _measure(claim: Claim, results: Results, term: Term, measure: str) -> pd.Ser
 
 
 def _verdict(judged: Judged, study: Study, results: Mapping[str, Results]) -> Verdict:
-    """Apply the rule in the head of `analysis/report/claims.yaml`."""
+    """Apply the criterion in the head of `analysis/report/claims.yaml`."""
     if judged.verdict == "not tested":
         return judged.verdict
-    word, threshold = judged.claim.rule
+    word, threshold = judged.claim.criterion
     if word == "within":
         if -threshold <= judged.low and judged.high <= threshold:
             return "reproduced"
@@ -301,7 +308,7 @@ def _verdict(judged: Judged, study: Study, results: Mapping[str, Results]) -> Ve
 
 def _halves_agree(judged: Judged, results: Mapping[str, Results]) -> bool:
     """Whether the mean is on the same side of the threshold in both halves of the seeds."""
-    values = _values_by_seed(judged.claim, results[judged.claim.study]) - judged.claim.rule[1]
+    values = _values_by_seed(judged.claim, results[judged.claim.study]) - judged.claim.criterion[1]
     middle = len(values) // 2
     return bool(values[:middle].mean() * values[middle:].mean() > 0.0)
 
@@ -333,46 +340,41 @@ def _numbers(judged: Judged) -> str:
 
 
 HEADER = (
-    *("claim", "source", "value", "95% interval", "at equal episodes", "n", "p, Holm"),
+    *("claim", "source", "value (95 % interval)", "equal episodes", "n", "p, Holm"),
     *("verdict", "study"),
 )
-SETTINGS = ("study", "setting", "runs needed", "rules were fixed")
+SETTINGS = ("study", "setting", "runs needed", "claims were fixed")
+FIRST = "here"
+"""Column of the first table whose claims have rows of their own."""
 
 
 def to_tables(claims: Claims, judged: Sequence[Judged]) -> list[Table]:
-    """Tables of the questions, the paper's claims, other claims, studies, and why the rest is not
-    reproduced.
+    """Tables of the questions, the paper's claims, other claims, and studies.
+
+    A claim that repeats another one in a further study stands in the table of questions alone.
     """
-    count = len(claims.claims)
-    titles = {"Claims of the paper": judged[:count], "Claims of others": judged[count:]}
+    asked = {one.claim.asks for one in judged if _column(claims, one) == FIRST} - {""}
+    rows = [
+        [
+            _cells(claims, one)
+            for one in group
+            if _column(claims, one) == FIRST or one.claim.asks not in asked
+        ]
+        for group in (judged[: len(claims.claims)], judged[len(claims.claims) :])
+    ]
+    titles = ("Claims of the paper", "Claims of others")
     verdicts = [
-        Table(title, HEADER, [_cells(claims, result) for result in group])
-        for title, group in titles.items()
-        if group
+        Table(title, HEADER, cells) for title, cells in zip(titles, rows, strict=True) if cells
     ]
     studies = [
         [f"`{name}`", study.setting, str(study.seeds), study.fixed]
         for name, study in claims.studies.items()
     ]
-    differing = [
-        [
-            result.claim.sentence,
-            result.claim.why if result.verdict == "contradicted" else "",
-            result.claim.decides,
-        ]
-        for result in judged
-        if result.verdict != "reproduced"
-    ]
-    return [
-        *_questions(claims, judged),
-        *verdicts,
-        Table("Studies", SETTINGS, studies),
-        Table(
-            "Contradicted, undecided or not tested",
-            ("claim", "why it differs", "what would decide"),
-            differing,
-        ),
-    ]
+    return [*_questions(claims, judged), *verdicts, Table("Studies", SETTINGS, studies)]
+
+
+def _column(claims: Claims, judged: Judged) -> str:
+    return claims.studies[judged.claim.study].column
 
 
 def _questions(claims: Claims, judged: Sequence[Judged]) -> list[Table]:
@@ -380,30 +382,50 @@ def _questions(claims: Claims, judged: Sequence[Judged]) -> list[Table]:
     columns = list(dict.fromkeys(study.column for study in claims.studies.values()))
     answers: dict[str, dict[str, str]] = {}
     for one in (one for one in judged if one.claim.asks):
-        words = one.claim.note or "not tested" if one.verdict == "not tested" else one.verdict
-        if one.verdict != "not tested":
-            value, *_ = _statistics(one)
-            equal = "" if np.isnan(one.equal) else f"; {one.equal:+.3f} at equal episodes"
-            words += f": {value}{equal}"
-        answers.setdefault(one.claim.asks, {})[claims.studies[one.claim.study].column] = words
+        column = _column(claims, one)
+        answers.setdefault(one.claim.asks, {})[column] = _answer(one, column != FIRST)
     rows = [[asks, *(cells.get(name, "") for name in columns)] for asks, cells in answers.items()]
     return [Table("In short", ("the paper's claim", *columns), rows)] * bool(rows)
 
 
+def _answer(judged: Judged, alone: bool) -> str:
+    """Verdict and value; all that a row says if the claim has no row of its own."""
+    remarks = _remarks(judged)
+    if judged.verdict == "not tested":
+        return f"not tested{remarks}"
+    value, interval, n, p = _statistics(judged)
+    equal = "" if np.isnan(judged.equal) else f"; {judged.equal:+.3f} at equal episodes"
+    if not alone:
+        return f"{judged.verdict}: {value}{equal}"
+    chances = f", {p_equals(judged.p_holm)}" if p else ""
+    return f"{judged.verdict}: {value} ({interval}){chances}, n = {n}{equal}{remarks}"
+
+
+def _remarks(judged: Judged) -> str:
+    """The note, why the claim is contradicted, what would decide if nothing did yet."""
+    claim = judged.claim
+    said = [claim.note]
+    said += [claim.why] * (judged.verdict == "contradicted")
+    said += [f"would decide: {claim.decides}"] * (
+        judged.verdict == "undecided" and claim.decides != ""
+    )
+    return "".join(f"; {text}" for text in said if text)
+
+
 def _cells(claims: Claims, judged: Judged) -> list[str]:
     claim = judged.claim
-    names, note = [claim.sentence, claim.source], f"; {claim.note}" * bool(claim.note)
+    names, remarks = [claim.sentence, claim.source], _remarks(judged)
     if judged.verdict == "not tested":
         n = f"{judged.n} of {claims.studies[claim.study].seeds}"
-        return [*names, "", "", "", n, "", f"not tested{note}", f"`{claim.study}`"]
+        return [*names, "", "", n, "", f"not tested{remarks}", f"`{claim.study}`"]
     value, interval, n, p = _statistics(judged)
     equal = "" if np.isnan(judged.equal) else f"{judged.equal:+.3f}"
-    verdict = f"**{judged.verdict}**{note}"
-    return [*names, value, interval, equal, n, p, verdict, f"`{claim.study}`"]
+    verdict = f"**{judged.verdict}**{remarks}"
+    return [*names, f"{value} ({interval})", equal, n, p, verdict, f"`{claim.study}`"]
 
 
 def _statistics(judged: Judged) -> tuple[str, str, str, str]:
-    """Value, interval, n and corrected p, which is empty where the rule has none."""
+    """Value, interval, n and corrected p, which is empty where the criterion has none."""
     form = ".2f" if judged.claim.measure == "mastered" else "+.3f"
     interval = interval_cell(judged.low, judged.high, form)
     return f"{judged.value:{form}}", interval, str(judged.n), chance(judged.p_holm)

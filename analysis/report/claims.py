@@ -82,9 +82,7 @@ class Claim(Section):
     @classmethod
     def _check_criterion(cls, value: str) -> str:
         if EXPECTED.fullmatch(value) is None:
-            raise ValueError(
-                f"{value!r} is no criterion; allowed: above X, below X, within X"
-            )
+            raise ValueError(f"{value!r} is no criterion; allowed: above X, below X, within X")
         return value
 
     @model_validator(mode="after")

@@ -57,7 +57,7 @@ class GoalConfig(Section):
     )
     split: Split = Field(
         "train",
-        description="Split to practise; `unseen`: goals about held-out objects.",
+        description="Goals to practise: `train`, or `unseen`, about held-out objects.",
     )
 
     @field_validator("seed", mode="before")
@@ -155,7 +155,8 @@ class BudgetConfig(Section):
         ge=0,
         le=10**9,
         description="Episodes (steps or updates if these end the run) between permanent "
-        "checkpoints, in folders named by their number; 0 keeps none.",
+        "checkpoints; "
+        "0 keeps none.",
     )
     stop_margin_seconds: float = Field(
         60.0,
@@ -218,7 +219,7 @@ class PhaseConfig(Section):
 
 
 MODULES_DESCRIPTION = "Python files with parts of your own (docs/extend.md); they are executed."
-WORLD_DESCRIPTION = "Text world of the goals and episodes."
+WORLD_DESCRIPTION = "Text world: `little_zoo`, `craft`, `simulated`, or one from `modules`."
 OBSERVERS_DESCRIPTION = (
     "Estimators that observe the run beside the one that drives its sampler, without affecting it."
 )
@@ -369,23 +370,23 @@ class AnalysisConfig(Section):
     bootstrap_seed: Seed = Field(0, description="Seed of the resampling.")
     family: Literal["split", "question"] = Field(
         "split",
-        description="Family of Holm's correction: comparisons with the reference on one split of "
-        "the goals, or on both.",
+        description="Family of Holm's correction: comparisons on one `split` of the goals, or on "
+        "both (`question`).",
     )
     reference: str = Field(
         "",
-        description="Sampler (or sampler/variant) that all others are compared with. Empty: "
-        "`magellan`, else the first sampler, with its first variant.",
+        description="Sampler (or sampler/variant) that others are compared with. Empty: "
+        "`magellan`, "
+        "else the first; with its first variant.",
     )
     labels: dict[str, str] = Field(
         {},
-        description="Labels of variants in figures, by VARIANT or SAMPLER/VARIANT, instead of "
-        "their names.",
+        description="Labels in figures, by VARIANT or SAMPLER/VARIANT.",
     )
     paper_mastery: dict[str, Annotated[int, Field(ge=1)]] = Field(
         {},
-        description="By category, training length at which the paper's agent masters it: a mark "
-        "in the figure of success.",
+        description="By category, when the paper's agent masters it: a mark in the figure of "
+        "success.",
     )
 
     @field_validator("labels")
@@ -444,7 +445,7 @@ class ExperimentConfig(Section):
     )
     log: Literal["none", "tensorboard"] = Field(
         "none",
-        description="Live curves of each run, besides its tables.",
+        description="`none`, or `tensorboard`: live curves of each run.",
     )
     analysis: AnalysisConfig = Field(default_factory=AnalysisConfig)
 

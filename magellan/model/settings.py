@@ -28,7 +28,7 @@ class BackboneConfig(Section):
         32.0, gt=0.0, le=1e6, description="LoRA scale: B A is multiplied by alpha / r."
     )
     lora_targets: Literal["attention_qv", "all_linear"] = Field(
-        "attention_qv", description="Which linear layers carry adapters."
+        "attention_qv", description="Linear layers with adapters: `attention_qv` or `all_linear`."
     )
     lora_layers: int = Field(
         0,
@@ -44,13 +44,13 @@ class BackboneConfig(Section):
     )
     passes: Literal["auto", "compiled", "torch"] = Field(
         "auto",
-        description="Passes of a small Llama: C++, compiled once per machine, or PyTorch, equal up "
-        "to rounding; `auto`: `compiled` where there is a C++ compiler and threads is 1.",
+        description="Passes of a small Llama: `compiled` C++ or `torch`, equal up to rounding; "
+        "`auto`: `compiled` where there is a C++ compiler and threads is 1.",
     )
     quantization: Literal["none", "nf4"] = Field(
         "none",
-        description="`nf4` (released code): frozen linear layers in 4 bits, with `lora_mode: "
-        "per_token` (docs/models.md).",
+        description="`none`, or `nf4` (released code): frozen linear layers in 4 bits, with "
+        "`lora_mode: per_token` (docs/models.md).",
     )
 
     @model_validator(mode="after")
@@ -73,8 +73,8 @@ class BackendConfig(Section):
 
     kind: str = Field(
         "local",
-        description="Where the model runs: in the job's process, or in lamorel's servers "
-        "(docs/lamorel.md).",
+        description="Where the model runs: `local`, in the job's process; `lamorel`, in servers "
+        "(docs/lamorel.md); or a backend from `modules`.",
         json_schema_extra={"examples": ["local", "lamorel"]},
     )
     device: str = Field(
@@ -85,8 +85,9 @@ class BackendConfig(Section):
     )
     dtype: Literal["float32", "bfloat16"] = Field(
         "float32",
-        description="Number format of the frozen model; the rest has float32. Part of a run's "
-        "identity, as `bfloat16` keeps 3 digits of a number.",
+        description="Number format of the frozen model, `float32` or `bfloat16` (3 digits). "
+        "Part of "
+        "a run's identity.",
     )
     micro_batch: int | Literal["auto"] = Field(
         0,
@@ -102,8 +103,7 @@ class BackendConfig(Section):
     )
     gradient_checkpointing: bool = Field(
         False,
-        description="Recompute activations for the gradients: less memory, more time, the same "
-        "numbers; with `lora_mode: per_token`.",
+        description="Less memory, more time, the same numbers; with `lora_mode: per_token`.",
     )
     deterministic: bool = Field(
         True,
@@ -161,8 +161,8 @@ class AgentConfig(Section):
     )
     joint_update: bool = Field(
         False,
-        description="One Adam step on the sum of critic and actor loss, instead of a critic step, "
-        "then an actor step with its own moments.",
+        description="One Adam step on the sum of both losses, instead of a critic step, then an "
+        "actor step.",
     )
     critic_trains_adapter: bool = Field(
         True,
@@ -170,20 +170,20 @@ class AgentConfig(Section):
     )
     polyak: Fraction = Field(0.005, description="Step of the target critic towards the critic.")
     target_init: Literal["random", "copy"] = Field(
-        "random", description="Initial target head: drawn anew (released) or a copy."
+        "random", description="Initial target head: `random` (released) or a `copy`."
     )
     target_adapter: Literal["own", "policy"] = Field(
         "own",
-        description="Adapter of the target critic: its own, which follows the policy's; or the "
-        "policy's (defect B1).",
+        description="Adapter of the target critic: its `own`, which follows the policy's, or the "
+        "`policy`'s (defect B1).",
     )
     next_candidates: Literal["next", "current"] = Field(
         "next",
-        description="State whose candidates the bootstrap uses; `current`: defect B4.",
+        description="State whose candidates the bootstrap uses: `next`, or `current` (defect B4).",
     )
     score: Literal["logit_sum", "log_prob_sum"] = Field(
         "logit_sum",
-        description="Score of an action: sum of raw token logits, or of log-probabilities.",
+        description="Score of an action: `logit_sum`, of raw token logits, or `log_prob_sum`.",
     )
     actor_warmup_updates: int = Field(
         11, ge=0, le=10**9, description="First updates, in which the actor is not trained."

@@ -16,7 +16,9 @@ from magellan.samplers.rules import ArmStats, Rule
 class E2hSettings(Section):
     """The sampler `e2h`."""
 
-    schedule: Literal["cosine", "gaussian"] = Field("cosine", description="E2H-C or E2H-G.")
+    schedule: Literal["cosine", "gaussian"] = Field(
+        "cosine", description="`cosine` (E2H-C) or `gaussian` (E2H-G)."
+    )
     updates: Count = Field(1_600, description="Policy updates until the schedule ends.")
     exponent: Positive = Field(0.5, description="Of time in the mean of `gaussian`.")
     sigma: float = Field(0.5, ge=0.01, description="Standard deviation of `gaussian`, in groups.")

@@ -17,8 +17,8 @@ class EkOnlineSettings(Section):
 
     explore: Literal["categories", "goals"] = Field(
         "categories",
-        description="Exploration is uniform over the categories that have goals, as in the paper, "
-        "which drops most impossible goals; or over all goals, as in the other samplers.",
+        description="Explore uniformly over `categories` that have goals, as in the paper, or over "
+        "`goals`, most of them impossible, as other samplers do.",
     )
 
 

@@ -18,7 +18,7 @@ class TsclSettings(Section):
     """The sampler `tscl`."""
 
     variant: Literal["online", "window", "sampling"] = Field(
-        "sampling", description="Algorithm of the paper."
+        "sampling", description="Algorithm of the paper: `online`, `window` or `sampling`."
     )
     step: Fraction = Field(0.1, description="Step size of `online`.")
     window: Count = Field(10, description="Scores kept per group by `window` and `sampling`.")

@@ -28,8 +28,8 @@ def test_the_schema_is_that_of_the_typed_configuration():
 
 def test_the_readme_tables_are_those_of_the_typed_configuration():
     text = (ROOT / "config/README.md").read_text()
-    assert "| `overrides` |" in text
-    assert "| `learning_rate` |" in text
+    assert "\n- `overrides` (" in text
+    assert "\n- `learning_rate` (" in text
     assert describe_config.updated(text) == text, (
         "out of date: python workflow/scripts/describe_config.py"
     )

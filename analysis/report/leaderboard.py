@@ -171,11 +171,11 @@ def page(entries: Sequence[Row]) -> str:
 
 def _place_tables(entries: Sequence[Row]) -> str:
     place = entries[0][1]
-    header = ["sampler", "success over training", "over `random`", "p, track's best", "seconds"]
+    header = ["sampler", "success over training", "over `random`", "p, track's best"]
     lines = [f"### {place.world}", ""]
     folders = ", ".join(f"`results/reference/{name}`" for name in place.folders)
     n = entries[0][0].n
-    lines += [f"n = {n}. {place.date}, version {place.version}, tables {folders}."]
+    lines += [f"n = {n}, tables {folders}."]
     if n < place.planned:
         lines[-1] += f" {n} of {place.planned} planned seeds: this claims nothing yet."
     for track in dict.fromkeys(standing.track for standing, _ in entries):
@@ -186,15 +186,13 @@ def _place_tables(entries: Sequence[Row]) -> str:
 
 def _page_cells(entry: Row) -> list[str]:
     standing, place = entry
-    seconds, _ = place.costs[standing.rule]
     gain = _interval_text(standing.gain, "+.2f")
     planned = PROTOCOLS.get(standing.rule) if "frontier" in place.folders else None
     return [
         f"`{standing.rule}`",
-        _interval_text(standing.success, ".2f"),
+        f"{standing.success.value:.2f}",
         gain if np.isnan(standing.p_floor) else f"{gain}, {p_equals(standing.p_floor)}",
         f"{chance(planned)} (protocol)" if planned else axes.against_best(standing),
-        f"{seconds:.2g}" if seconds < 1 else f"{seconds:.0f}",
     ]
 
 

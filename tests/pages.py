@@ -404,7 +404,7 @@ def orders_in_both_worlds() -> str:
         found = percentile_estimate(samples, correlation, contrasts.BOOTSTRAP)
         interval = f"{found.low[0]:.2f} to {found.high[0]:.2f}"
         rows.append([kind, str(len(rules)), f"{found.value[0]:.2f} ({interval})"])
-    return in_table(["rules", "how many", "Spearman's correlation"], rows)
+    return in_table(["samplers", "how many", "Spearman's correlation"], rows)
 
 
 def against(
@@ -478,7 +478,7 @@ def long_rules() -> str:
         rows.append(
             [f"`{rule}`", track_of(rule), *cells, *ways, masteries(results, algorithm, "25k")]
         )
-    header = ["rule", "track", "success", "unseen goals", "at the end", "unseen"]
+    header = ["sampler", "track", "success", "unseen goals", "at the end", "unseen"]
     header += ["of the way to `ek_online`", "unseen", f"runs of 12 that {MASTER}"]
     return in_table(header, rows)
 
@@ -529,7 +529,7 @@ def frontier() -> str:
         algorithm = Algorithm("frontier", FRONTIER.get(name, ""))
         mastered = masteries(of("frontier"), algorithm, "25k") if name in FRONTIER else ""
         rows.append([f"`{name}`", *means, *ways, mastered])
-    header = ["rule", "success", "unseen goals", "of the way to `ek_online`", "unseen"]
+    header = ["sampler", "success", "unseen goals", "of the way to `ek_online`", "unseen"]
     header += ["of the way to `ek_online` exploring over goals", "unseen"]
     header += [f"runs of 12 that {MASTER}"]
     return in_table(header, rows)
@@ -604,7 +604,7 @@ def craft_practice() -> str:
             "" if predicted is None else f"{predicted:.2f}",
         ]
         rows.append([f"`{rule}`", *cells, f"{last['evaluation'][rule]:.2f}"])
-    header = ["rule", "impossible", *(f"depth {depth}" for depth in range(1, 5))]
+    header = ["sampler", "impossible", *(f"depth {depth}" for depth in range(1, 5))]
     header += ["depth 2 at the end, predicted", "success"]
     return in_table(header, sorted(rows, key=lambda row: -float(row[3])))
 
@@ -619,7 +619,7 @@ def practice() -> str:
             cells = [until_half(*mastered) for mastered in times]
             rows.append([f"`{names.get(variant, rule)}`", *listed, *cells[:2]])
     rows.sort(key=lambda row: -row[4])
-    header = ["rule", "impossible", "grasping", "plants", "herbivores", "carnivores"]
+    header = ["sampler", "impossible", "grasping", "plants", "herbivores", "carnivores"]
     header += ["grasping mastered, step", "plants mastered, step"]
     cells = [[row[0], *(f"{share:.3f}" for share in row[1:6]), *row[6:]] for row in rows]
     return in_table(header, cells)

@@ -148,5 +148,5 @@ def table(caption: str, ranked: Sequence[Standing]) -> Table:
         ]
         for standing in ranked
     ]
-    header = ["rule", "track", "success", "over the floor", "p", "p, track's best", "n"]
+    header = ["sampler", "track", "success", "over the floor", "p", "p, track's best", "n"]
     return Table(caption, header, rows)

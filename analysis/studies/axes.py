@@ -143,10 +143,10 @@ def _overview(axes: Axes, by_axis: Mapping[str, ByValue], base: Mapping[str, Sta
         names = [f"`{rule}`", standing.track]
         rows.append([*names, _share(standing), against_best(standing), *cells, *numbers])
     caption = (
-        "Where each rule breaks: values of an axis at which it is not told apart from random (=) or"
-        " behind it (-); empty where it is not ahead at the base"
+        "Where each sampler breaks: values of an axis at which it is not told apart from random (="
+        ") or behind it (-); empty where it is not ahead at the base"
     )
-    header = ["rule", "track", "base", "p, track's best", *by_axis]
+    header = ["sampler", "track", "base", "p, track's best", *by_axis]
     return Table(caption, [*header, "seconds", "episodes to estimate"], rows)
 
 
@@ -178,7 +178,7 @@ def _axis_table(axis: str, by_value: ByValue, rules: list[str], axes: Axes) -> T
     n = {standing.n for by_rule in by_value.values() for standing in by_rule.values()}
     seeds = " to ".join(map(str, sorted({min(n), max(n)})))
     caption = f"{axis}: share of the way from random to oracle, n = {seeds}"
-    return Table(caption, ["rule", *map(_number, by_value)], rows)
+    return Table(caption, ["sampler", *map(_number, by_value)], rows)
 
 
 def _share(standing: Standing) -> str:

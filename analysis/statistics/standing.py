@@ -97,7 +97,7 @@ def standings(
     if floor not in seeds or any(s != seeds[floor] or len(s) < 2 for s in seeds.values()):
         raise InputError(
             f"standings: seeds {seeds} are not allowed; allowed: the same two or more of each "
-            f"rule, {floor} among them"
+            f"sampler, {floor} among them"
         )
     scores: dict[str, Matrix] = {rule: values.to_numpy() for rule, values in by_seed.items()}
     counts = {rule: len(values) for rule, values in scores.items()}

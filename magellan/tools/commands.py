@@ -251,7 +251,7 @@ def add_submit(commands: Commands) -> None:
         type=partial(whole_number, least=0),
         default=0,
         metavar="N",
-        help="runs of the study of all rules, a seed each; minutes each (default: %(default)s)",
+        help="runs of the study of all samplers, a seed each; minutes each (default: %(default)s)",
     )
     submit.add_argument(
         "--check",

@@ -39,7 +39,7 @@ _log = partial(print, flush=True)
 
 
 class CardRun(Section):
-    """One run of the study of all rules."""
+    """One run of the study of all samplers."""
 
     seed: Seed
     identity: str
@@ -134,11 +134,11 @@ def _card_header(file: Path, name: str) -> dict[str, Any]:
 
 
 def _experiment(file: Path, name: str, runs: int) -> dict[str, Any]:
-    """The study of all rules, with this sampler alone and the first seeds; empty without runs."""
+    """The study of all samplers, this one alone, the first seeds; empty without runs."""
     if not runs:
         return {}
     if not (EXPERIMENT.is_file() and (REFERENCE / "manifest.json").is_file()):
-        raise InputError("--runs: the study of all rules is absent; run this in a clone")
+        raise InputError("--runs: the study of all samplers is absent; run this in a clone")
     values = read_yaml(EXPERIMENT)
     if runs > len(values["seeds"]):
         raise InputError(

@@ -131,7 +131,7 @@ def test_a_sampler_gets_a_card_that_its_file_is_checked_against(write, tmp_path,
 
 @pytest.mark.slow
 def test_runs_stand_beside_those_that_are_committed(write, tmp_path, monkeypatch, capsys):
-    """The study of all rules in small; committed are made-up runs of two seeds."""
+    """The study of all samplers in small; committed are made-up runs of two seeds."""
     declared = experiment(["random", "online"], goal_spaces=["40-20-12-8-8"])
     (tmp_path / "small.yaml").write_text(yaml.safe_dump(declared))
     store.write(combined(tmp_path / "made", ["random", "online"]), tmp_path / "reference")

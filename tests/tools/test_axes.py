@@ -163,7 +163,7 @@ def test_a_rule_that_is_given_up_after_some_seeds_has_no_standing():
 
 def test_the_pages_are_those_of_the_tables():
     table = study.load(REFERENCE / "axes" / "axes.csv")
-    assert between_markers("axes", page("axes")) == render(study.tables(table)).strip()
+    assert between_markers("axes", page("axes")) == render(study.tables(table)[:1]).strip()
     rows = leaderboard.rows(REFERENCE)
     assert between_markers("leaderboard", page("leaderboard")) == leaderboard.page(rows).strip()
     protocol = frontier_tests().splitlines()

@@ -6,7 +6,6 @@ Tests take their cases from here and docs/faults.md its list: `python -m tests.f
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 
 SAME = "tables identical to the last byte"
 INTACT = "one clear error, last good state intact"
@@ -15,21 +14,6 @@ SAMPLERS = ("random", "online", "ek_online", "magellan")
 KILLS_PER_RUN = 5
 # A run of the campaign has about 250 steps, counted by `injection`; an attempt needs 20 to begin.
 STEPS_UNTIL_KILL = (5, 80)
-
-
-@dataclass(frozen=True)
-class Fault:
-    """One kind of fault.
-
-    Attributes:
-        what: for docs/faults.md.
-        outcome: what must hold afterwards.
-        cases: one entry for each time it is done.
-    """
-
-    what: str
-    outcome: str
-    cases: tuple
 
 
 def _moments() -> tuple[tuple[str, int, int], ...]:
@@ -118,161 +102,155 @@ FORGED_STARTS = {
     "no snapshots": ("trainer/sampler/estimator/snapshots", {}),
 }
 
-FAULTS: dict[str, Fault] = {
-    "kill": Fault("SIGKILL at a random moment of a run", SAME, _moments()),
-    "kill in save": Fault(
+_KILLS = {
+    "kill": ("SIGKILL at a random moment of a run", _moments()),
+    "kill in save": (
         "SIGKILL inside the write of a checkpoint",
-        SAME,
         (("write", 2), ("fsync", 2), ("replace", 2), ("unlink", 1)),
     ),
-    "kill at the end": Fault(
+    "kill at the end": (
         "SIGKILL while the tables and the manifest are written",
-        SAME,
         (("replace", "competence.csv"), ("write", "training.csv"), ("replace", "manifest.json")),
     ),
-    "end in save": Fault(
-        "the process ends at any system call of a save",
-        "the old or the new checkpoint, whole",
-        tuple(enumerate(SAVE_CALLS, 1)),
+    "kill after a start": (
+        "SIGKILL in a run that starts where another one ended, or kept a checkpoint",
+        tuple((of, step) for of in STARTS for step in (1, 12, 30)),
     ),
-    "error in save": Fault(
-        "any system call of a save fails: disk full, quota, read-only, no rights, I/O error",
-        INTACT,
-        tuple((ERRNOS[nth % len(ERRNOS)], nth) for nth in range(1, len(SAVE_CALLS) + 1)),
+    "kill while it keeps": (
+        "SIGKILL while a run writes a checkpoint that another run starts from",
+        ("open", "write", "replace"),
     ),
-    "disk": Fault(
-        "full disk, read-only folder or missing rights in a run",
-        INTACT + ", then " + SAME,
-        (
-            ("ENOSPC", "write", "safetensors", 3),
-            ("EROFS", "open", "safetensors", 2),
-            ("EACCES", "replace", "safetensors", 2),
-            ("ENOSPC", "write", "run.log", 9),
-            ("ENOSPC", "write", "attempts.jsonl", 1),
-            ("ENOSPC", "write", "practice.csv", 1),
-            ("EROFS", "replace", "manifest.json", 1),
-        ),
-    ),
-    "unwritable": Fault(
-        "output folder that cannot be written from the start",
-        "one clear error, nothing made",
-        ("EACCES", "EROFS", "ENOSPC"),
-    ),
-    "damage": Fault(
-        "the newest checkpoint has a wrong bit, is cut short or another file",
-        "noticed, set aside, the one before is used",
-        (*(random.Random(1).random() for _ in range(8)), *CUTS, *FOREIGN),
-    ),
-    "link": Fault(
-        "a link that leads out of the folder, at any name that a run uses",
-        "one clear error, nothing touched",
-        LINKS,
-    ),
-    "other format": Fault(
+    "dead owner": ("the owner of the lock is killed", ("SIGKILL",)),
+    "damaged run": ("a run goes on past a damaged checkpoint", ("newest of two",)),
+    "clock": ("the wall clock jumps backwards (in a run, between attempts)", ("run", "attempts")),
+    "no reader": ("the terminal has gone away", ("lines", "bar")),
+    "start gone": ("what a run started from is removed while it works", ("killed, then resumed",)),
+}
+_REFUSED = {
+    "link": ("a link that leads out of the folder, at any name that a run uses", LINKS),
+    "other format": (
         "checkpoint in the format of an older or newer version",
-        "one clear error, nothing touched",
         ("3", "5", "1000"),
     ),
-    "forged": Fault(
+    "forged": (
         "a value of the newest checkpoint is changed, and its checksum with it",
-        "one clear error, nothing touched",
         tuple(FORGED),
     ),
-    "other backbone": Fault(
-        "the backbone's files change between attempts",
-        "one clear error that names both, nothing touched",
+    "all damaged": ("no checkpoint is whole", (1, 2)),
+    "other backbone": (
+        "the backbone's files change between attempts: both are named",
         ("weights", "tokenizer"),
     ),
-    "damaged run": Fault("a run goes on past a damaged checkpoint", SAME, ("newest of two",)),
-    "all damaged": Fault("no checkpoint is whole", "one clear error, nothing touched", (1, 2)),
-    "foreign run": Fault(
-        "checkpoint of another configuration",
-        "one clear error that names the keys, nothing touched",
+    "foreign run": (
+        "checkpoint of another configuration: its keys are named",
         (
             ({"gamma": 0.5}, "agent.gamma is 0.5 here and 0.99 there;"),
             ({"gamma": 0.5, "n_step": 2, "polyak": 0.5, "batch_size": 8}, " and 1 more;"),
         ),
     ),
-    "not finite": Fault(
-        "a loss or a weight turns NaN or infinite",
-        INTACT,
-        ("critic_loss nan", "actor_loss inf", "competence_loss nan", "weight nan", "weight inf"),
-    ),
-    "memory": Fault(
-        "memory runs out", INTACT + ", then " + SAME, ("killed", "MemoryError", "allocator")
-    ),
-    "memory at the start": Fault(
-        "memory runs out while a run is set up",
-        "one clear error, nothing left behind, then " + SAME,
-        ("allocator", "told by a library", "ENOMEM", "in the trainer", "on a GPU"),
-    ),
-    "clock": Fault(
-        "the wall clock jumps backwards (in a run, between attempts)", SAME, ("run", "attempts")
-    ),
-    "two": Fault(
-        "a second driver in the same folder, while the first one works",
-        "one clear error, the first one ends undisturbed",
-        ("same", "without --resume"),
-    ),
-    "dead owner": Fault("the owner of the lock is killed", SAME, ("SIGKILL",)),
-    "no locks": Fault(
-        "a filesystem without file locks", "one clear error, nothing made", ("ENOLCK", "ENOTSUP")
-    ),
-    "signal": Fault(
-        "SIGTERM, SIGINT (Ctrl-C), SIGUSR1, SIGHUP",
-        "saved, exit status 75, then " + SAME,
-        ("SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP"),
-    ),
-    "interrupts": Fault(
-        "Ctrl-C twice", "stops at once, exit status 130, then " + SAME, ("SIGINT",)
-    ),
-    "limit": Fault(
-        "time limit near (--stop-after, SLURM_JOB_END_TIME)",
-        "saved, exit status 75, then " + SAME,
-        ("--stop-after", "SLURM_JOB_END_TIME"),
-    ),
-    "no reader": Fault("the terminal has gone away", SAME, ("lines", "bar")),
-    "kill after a start": Fault(
-        "SIGKILL in a run that starts where another one ended, or kept a checkpoint",
-        SAME,
-        tuple((of, step) for of in STARTS for step in (1, 12, 30)),
-    ),
-    "kill while it keeps": Fault(
-        "SIGKILL while a run writes a checkpoint that another run starts from",
-        SAME,
-        ("open", "write", "replace"),
-    ),
-    "start gone": Fault(
-        "what a run started from is removed while it works", SAME, ("killed, then resumed",)
-    ),
-    "damaged start": Fault(
-        "the checkpoint that a run starts from is damaged, removed, renamed or of another run",
-        "one clear error, the other run untouched",
-        (
-            *(("ended", case) for case in ("cut", "removed", "another run", "not ended")),
-            *(("kept", case) for case in ("bit", "removed", "another run", "renamed")),
-        ),
-    ),
-    "forged start": Fault(
-        "a value of what a run starts from is changed, and its checksum with it",
-        "one clear error, the other run untouched",
-        tuple((of, case) for of in STARTS for case in FORGED_STARTS),
-    ),
 }
+FAULTS = {
+    SAME: _KILLS,
+    "the old or the new checkpoint, whole": {
+        "end in save": (
+            "the process ends at any system call of a save",
+            tuple(enumerate(SAVE_CALLS, 1)),
+        ),
+    },
+    INTACT: {
+        "error in save": (
+            "any system call of a save fails: disk full, quota, read-only, no rights, I/O error",
+            tuple((ERRNOS[nth % len(ERRNOS)], nth) for nth in range(1, len(SAVE_CALLS) + 1)),
+        ),
+        "not finite": (
+            "a loss or a weight turns NaN or infinite",
+            ("critic_loss nan", "actor_loss inf", "competence_loss nan", "weight nan"),
+        ),
+    },
+    f"{INTACT}, then {SAME}": {
+        "disk": (
+            "full disk, read-only folder or missing rights in a run",
+            (
+                ("ENOSPC", "write", "safetensors", 3),
+                ("EROFS", "open", "safetensors", 2),
+                ("EACCES", "replace", "safetensors", 2),
+                ("ENOSPC", "write", "run.log", 9),
+                ("ENOSPC", "write", "attempts.jsonl", 1),
+                ("ENOSPC", "write", "practice.csv", 1),
+                ("EROFS", "replace", "manifest.json", 1),
+            ),
+        ),
+        "memory": ("memory runs out", ("killed", "MemoryError", "allocator")),
+    },
+    f"one clear error, nothing left behind, then {SAME}": {
+        "memory at the start": (
+            "memory runs out while a run is set up",
+            ("allocator", "told by a library", "ENOMEM", "in the trainer", "on a GPU"),
+        ),
+    },
+    "one clear error, nothing made": {
+        "unwritable": (
+            "output folder that cannot be written from the start",
+            ("EACCES", "EROFS", "ENOSPC"),
+        ),
+        "no locks": ("a filesystem without file locks", ("ENOLCK", "ENOTSUP")),
+    },
+    "one clear error, nothing touched": _REFUSED,
+    "one clear error, the first one ends undisturbed": {
+        "two": (
+            "a second driver in the same folder, while the first one works",
+            ("same", "without --resume"),
+        ),
+    },
+    "one clear error, the other run untouched": {
+        "damaged start": (
+            "the checkpoint that a run starts from is damaged, removed, renamed or of another run",
+            (
+                *(("ended", case) for case in ("cut", "removed", "another run", "not ended")),
+                *(("kept", case) for case in ("bit", "removed", "another run", "renamed")),
+            ),
+        ),
+        "forged start": (
+            "a value of what a run starts from is changed, and its checksum with it",
+            tuple((of, case) for of in STARTS for case in FORGED_STARTS),
+        ),
+    },
+    "noticed, set aside, the one before is used": {
+        "damage": (
+            "the newest checkpoint has a wrong bit, is cut short or another file",
+            (*(random.Random(seed).random() for seed in range(8)), *CUTS, *FOREIGN),
+        ),
+    },
+    f"saved, exit status 75, then {SAME}": {
+        "signal": (
+            "SIGTERM, SIGINT (Ctrl-C), SIGUSR1, SIGHUP",
+            ("SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP"),
+        ),
+        "limit": (
+            "time limit near (--stop-after, SLURM_JOB_END_TIME)",
+            ("--stop-after", "SLURM_JOB_END_TIME"),
+        ),
+    },
+    f"stops at once, exit status 130, then {SAME}": {"interrupts": ("Ctrl-C twice", ("SIGINT",))},
+}
+"""Faults by what must hold afterwards: name, what is done, and a case for each time it is done."""
+NAMED = {name: fault for faults in FAULTS.values() for name, fault in faults.items()}
 
 
 def cases(name: str) -> tuple:
     """Cases of one fault."""
-    return FAULTS[name].cases
+    return NAMED[name][1]
 
 
 def table() -> str:
     """The list of docs/faults.md: for each outcome what was done to the job, and how often."""
     lines = []
-    for outcome in dict.fromkeys(fault.outcome for fault in FAULTS.values()):
-        alike = [fault for fault in FAULTS.values() if fault.outcome == outcome]
-        lines += [f"- **{outcome}**", *(f"    - {f.what}: {len(f.cases)}" for f in alike)]
-    return "\n".join([*lines, f"- all: {sum(len(fault.cases) for fault in FAULTS.values())}"])
+    for outcome, faults in FAULTS.items():
+        lines += [
+            f"- **{outcome}**",
+            *(f"    - {what}: {len(done)}" for what, done in faults.values()),
+        ]
+    return "\n".join([*lines, f"- all: {sum(len(done) for _, done in NAMED.values())}"])
 
 
 if __name__ == "__main__":

@@ -285,7 +285,7 @@ train --output OUT --stop-after nan -> --stop-after: nan | allowed: minutes > 0
 train --output OUT --stop-after 1 -> --stop-after: 1 minutes | budget.stop_margin_seconds (60 s)
 train --output OUT --start OTHER -> --start | one phase | runs with phases
 train --preset smoke --output OUT --start OTHER --goal-space 8-4-2-1-1 --set 'phases=[{until: 9},
-    {}]' -> --start: OTHER holds no checkpoint | a run that has ended
+    {}]' -> --start: OTHER holds no checkpoint | and ended there or keeps
 replay docs --estimator learned --output OUT
     -> docs is not the folder of a complete run | manifest.json
 replay docs --estimator learned --every 0 --output OUT -> --every | '0' | 1 or more

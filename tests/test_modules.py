@@ -223,22 +223,16 @@ def test_a_run_does_not_go_on_with_another_version(mine, tmp_path):
     assert (first, second) == ([(str(mine), sha256(MINE))], [(str(renamed), sha256(MINE))])
 
 
-def test_a_run_does_not_start_from_one_of_another_version(mine, tmp_path):
+def test_starts_and_kept_checkpoints_of_another_version_are_refused(mine, tmp_path):
     layer = {"phases": [{"until": 20}, {"goals": {"split": "unseen"}}]}
-    begun = tmp_path / "begun"
+    begun, run, keeping = tmp_path / "begun", tmp_path / "run", {"budget": {"keep_every": 100}}
     train(beginning(run_of(mine, **layer)), begun, False, "none")
+    train(run_of(mine, **keeping), run, False, "none")
+    (run / "checkpoints").rename(tmp_path / "away")
     mine.write_text(MINE + OTHER)
-    message = refusal(train, run_of(mine, **layer), tmp_path / "run", False, "none", start=begun)
+    message = refusal(train, run_of(mine, **layer), tmp_path / "new", False, "none", start=begun)
     assert f"with sampler mine has SHA-256 {sha256(MINE + OTHER)[:12]} here" in message
-
-
-def test_checkpoints_that_another_version_kept_are_refused(mine, tmp_path):
-    config = run_of(mine, budget={"keep_every": 100})
-    train(config, tmp_path / "run", False, "none")
-    (tmp_path / "run/checkpoints").rename(tmp_path / "away")
-    mine.write_text(MINE + OTHER)
-    config = run_of(mine, budget={"keep_every": 100})
-    message = refusal(train, config, tmp_path / "run", True, "none")
+    message = refusal(train, run_of(mine, **keeping), run, True, "none")
     assert "run/100/checkpoints/00000001" in message
 
 

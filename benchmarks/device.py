@@ -52,6 +52,7 @@ class Part:
     value, unit: environment steps per second or seconds; None where it was not measured.
     seconds: of one operation.
     gflop: 10^9 operations of its matrix products; None where they are not counted.
+    kernels: calls that start a kernel, of one operation of measured size; None likewise.
     utilisation: share of the device's peak; None without `gflop`.
     memory_mb: peak memory of the device, 10^6 bytes; None on a CPU.
     note: limitations of the measurement, or why there is none.
@@ -65,6 +66,7 @@ class Part:
     seconds: float = 0.0
     repetitions: int = 0
     gflop: float | None = None
+    kernels: int | None = None
     utilisation: float | None = None
     memory_mb: float | None = None
 
@@ -228,8 +230,13 @@ class DeviceBenchmark:
         things: str,
         steps: int = 0,
     ) -> Part:
-        """Time an operation; counts the products of its first call."""
-        counted: list[float] = []
+        """Time an operation; counts the products and kernels of its first call.
+
+        Of an update, that is its second one: the first also makes the moments of the optimizers.
+        """
+        counted: list[tuple[float, int]] = []
+        if row.endswith("update"):
+            make(smallest)()
 
         def make_synchronized(n: int) -> Operation:
             operation = make(n)
@@ -240,22 +247,29 @@ class DeviceBenchmark:
                 else:
                     with Products() as products:
                         operation()
-                    counted.append(products.gflop * total / n)
+                    counted.append((products.gflop * total / n, products.kernels))
                 synchronize(self.device)
 
             return run
 
         result = timed(make_synchronized, total, smallest, seconds, self.deadline)
-        gflop = None if self.backend.passes.startswith("compiled") else counted[0]
-        return self._part(row, size, result, gflop, result.note(things), steps)
+        counts = None if self.backend.passes.startswith("compiled") else counted[0]
+        return self._part(row, size, result, counts, result.note(things), steps)
 
     def _part(
-        self, row: str, size: str, result: Timed, gflop: float | None, note: str, steps: int
+        self,
+        row: str,
+        size: str,
+        result: Timed,
+        counts: tuple[float, int] | None,
+        note: str,
+        steps: int,
     ) -> Part:
         """A measurement as a row; a rate if an operation is `steps` environment steps."""
         memory = None
         if self.device.type == "cuda":
             memory = torch.cuda.max_memory_allocated(self.device) / 1e6
+        gflop, kernels = counts or (None, None)
         return Part(
             row=row,
             size=size,
@@ -265,6 +279,7 @@ class DeviceBenchmark:
             seconds=result.seconds,
             repetitions=result.repetitions,
             gflop=gflop,
+            kernels=kernels,
             utilisation=None if gflop is None else gflop / 1e3 / result.seconds / self.peak,
             memory_mb=memory,
         )

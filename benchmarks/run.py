@@ -40,13 +40,14 @@ SECONDS, QUICK_SECONDS = 440.0, 60.0
 EPISODE_STEPS = 5.0
 """Steps per episode in the reference study, 4 to 6.4 by sampler."""
 
-HEADINGS = ("what", "goals", "value", "n", "GFLOP", "share of peak", "memory", "note")
+HEADINGS = ("what", "goals", "value", "n", "GFLOP", "kernels", "share of peak", "memory", "note")
 NOTES = (
     "Constants are the paper's: 32 environments, 64 steps per update, batches of 256, a refresh "
     "every 32 updates. A value is a median over n repetitions; n is 0 where it is a sum. "
     "Refresh: the current estimator scores every goal of the space.",
     "GFLOP: what PyTorch multiplies, padding included; not counted are attention in one kernel "
-    "and compiled passes. Share of peak: GFLOP / seconds / peak.",
+    "and compiled passes. Share of peak: GFLOP / seconds / peak. Kernels: calls of PyTorch that "
+    "start one, in one operation: of acting 64 steps, of the refresh its first 64 goals.",
 )
 
 
@@ -192,7 +193,7 @@ def to_markdown(
     facts: Mapping[str, Any], parts: Sequence[Part], hours: tuple[float, str] | None
 ) -> str:
     """Markdown table with notes below."""
-    lines = [HEADINGS, ("---",) * 2 + ("---:",) * 5 + ("---",), *map(_cells, parts)]
+    lines = [HEADINGS, ("---",) * 2 + ("---:",) * 6 + ("---",), *map(_cells, parts)]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     total = "500,000 episodes: **not measured: the loop is not**."
     if hours is not None:
@@ -218,13 +219,14 @@ def _headline(facts: Mapping[str, Any]) -> str:
 
 def _cells(part: Part) -> tuple[str, ...]:
     if part.value is None:
-        return (part.row, part.size, *[""] * 5, part.note)
+        return (part.row, part.size, *[""] * 6, part.note)
     return (
         part.row,
         part.size,
         f"{number(part.value)} {part.unit}",
         str(part.repetitions),
         number(part.gflop),
+        "" if part.kernels is None else f"{part.kernels:,}",
         "" if part.utilisation is None else f"{part.utilisation:.1%}",
         "" if part.memory_mb is None else f"{part.memory_mb:,.0f} MB",
         part.note,

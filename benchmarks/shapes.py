@@ -10,7 +10,13 @@ from pathlib import Path
 import torch
 from tokenizers import pre_tokenizers
 from torch import nn
-from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+    T5Config,
+    T5ForConditionalGeneration,
+)
 from transformers.utils import logging as transformers_logging
 
 from magellan.pretraining.tokenizer import SPECIAL, word_tokenizer
@@ -26,8 +32,17 @@ SHAPES = {
         "num_layers": 12,
         "vocab_size": 32_128,
     },
+    "smollm2-135m-shape": {
+        "hidden_size": 576,
+        "intermediate_size": 1536,
+        "num_hidden_layers": 30,
+        "num_attention_heads": 9,
+        "num_key_value_heads": 3,
+        "vocab_size": 49_152,
+    },
 }
-"""Sizes of random models: 206,080 parameters (the released code's timings), 247.6 million."""
+"""Sizes of random models: two T5 of 206,080 (the released code's timings) and 247.6 million
+parameters, a Llama of 134.5 million."""
 SAMPLE = """Goal: Grow baby seed
 You see: nothing,
 You are standing on: nothing
@@ -45,7 +60,8 @@ def model_folder(model: str) -> Iterator[str]:
         yield model
         return
     with tempfile.TemporaryDirectory() as folder, _silence_transformers():
-        write_t5(Path(folder), SHAPES[model])
+        write = write_t5 if "d_model" in SHAPES[model] else write_llama
+        write(Path(folder), SHAPES[model])
         yield folder
 
 
@@ -84,6 +100,16 @@ def write_t5(folder: Path, sizes: Mapping[str, int]) -> None:
         # transformers 5 ties the embeddings of a new T5; untied it has 206,080 parameters.
         model.lm_head.weight = nn.Parameter(torch.randn_like(model.lm_head.weight))
     model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def write_llama(folder: Path, sizes: Mapping[str, int]) -> None:
+    """Write a random Llama of these sizes, and the same tokenizer."""
+    tokenizer = tokenizer_of_little_zoo()
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        config = LlamaConfig(**sizes, tie_word_embeddings=True, pad_token_id=0, eos_token_id=2)
+        LlamaForCausalLM(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 

@@ -26,6 +26,7 @@ from transformers.pytorch_utils import Conv1D
 from magellan.core.errors import InputError
 from magellan.fastpath import Change, CompiledLlama, Reader, fast_forward
 from magellan.model.devices import CPU, check_format, find_device
+from magellan.model.fused import FusedAdapters, fuse, is_fused
 from magellan.model.loading import Loaded, check_four_bits, load_model, unusable, width_of
 from magellan.model.packing import PackedBatch, Piece
 from magellan.model.settings import AUTO, BackboneConfig, BackendConfig, check_together
@@ -134,6 +135,8 @@ class Backbone:
         }
         self._prepared: dict[str, Any] = {}
         self.fast_pass, self.passes = self._choose_reader()
+        self._one_format = config.quantization == "none" and is_fused(self._model)
+        self._fused = self._fuse()
         self._flat: dict[str, Tensor] = {}
         self._active = ""
         self._parameters = {name: self._collect(name) for name in ADAPTERS}
@@ -159,6 +162,13 @@ class Backbone:
             if self.config.quantization == "none":  # else it is there already
                 model.to(self.device)
 
+    def _fuse(self) -> FusedAdapters | None:
+        """Fuse the modules that read; returns fused adapters, None where none are."""
+        if self.fast_pass is not None or self.config.quantization != "none":
+            return None
+        fused = fuse(self._model if self._plain is None else self._plain, self._plain is None)
+        return fused if fused.layers else None
+
     def _change_layers(self, backend: BackendConfig) -> None:
         """Apply checkpointing and mixed precision to the layers of `transformers`."""
         for stack in self.stacks().values():
@@ -171,8 +181,8 @@ class Backbone:
 
     def _autocast(self) -> torch.autocast:
         """Products in bfloat16, including those with the float32 adapters; norms in float32."""
-        half = self.dtype == torch.bfloat16
-        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=half)
+        enabled = self.dtype == torch.bfloat16 and not self._one_format
+        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=enabled)
 
     def _choose_reader(self) -> tuple[Reader | None, str]:
         """The written-out pass, or None for `transformers`, and its name for logs."""
@@ -247,13 +257,26 @@ class Backbone:
             parameters[f"{name}.lora_A"] = layer.lora_A[adapter].weight
             parameters[f"{name}.lora_B"] = layer.lora_B[adapter].weight
         # All in one block of memory, so that `blend_adapter` is a single operation.
-        flat = torch.cat([parameter.detach().flatten() for parameter in parameters.values()])
-        views = flat.split([parameter.numel() for parameter in parameters.values()])
-        for parameter, view in zip(parameters.values(), views, strict=True):
+        ordered = self._in_order(parameters)
+        flat = torch.cat([parameter.detach().flatten() for parameter in ordered])
+        views = flat.split([parameter.numel() for parameter in ordered])
+        for parameter, view in zip(ordered, views, strict=True):
             parameter.data = view.view(parameter.shape)
             parameter.requires_grad_(True)
         self._flat[adapter] = flat
         return parameters
+
+    def _in_order(self, parameters: Mapping[str, nn.Parameter]) -> list[nn.Parameter]:
+        """Parameters of an adapter as `FusedAdapters.prepare` takes them."""
+        names = {layer: name for name, layer in self._layers.items()}
+        fused = [] if self._fused is None else self._fused.layers
+        first = [
+            f"{names[layer]}.{part}"
+            for layers in fused
+            for part in ("lora_A", "lora_B")
+            for layer in layers
+        ]
+        return [parameters[key] for key in dict.fromkeys([*first, *parameters])]
 
     def adapter(self, name: str) -> dict[str, nn.Parameter]:
         """Parameters of one adapter by name: A of shape (r, in) and B of shape (out, r)."""
@@ -291,19 +314,24 @@ class Backbone:
         return partial(self.fast_pass.read, self._weights(adapter))
 
     def _weights(self, adapter: str) -> Any:
-        """Weights with an adapter, for the reader, else for `functional_call`.
+        """Weights with an adapter, for the reader, else for fused layers or `functional_call`.
 
-        Cached, except those that need gradients by autograd.
+        Cached, except merged ones that need gradients by autograd.
         """
-        if torch.is_grad_enabled() and not isinstance(self.fast_pass, CompiledLlama):
+        tracked = torch.is_grad_enabled() and not isinstance(self.fast_pass, CompiledLlama)
+        if tracked and self._fused is None:
             return self._prepare(adapter)
-        if adapter not in self._prepared:
-            self._prepared[adapter] = self._prepare(adapter)
-        return self._prepared[adapter]
+        cached = self._prepared.get(adapter)
+        if cached is None or (tracked and not cached[0][0].requires_grad):
+            cached = self._prepared[adapter] = self._prepare(adapter)
+        return cached
 
     def _prepare(self, adapter: str) -> Any:
         if isinstance(self.fast_pass, CompiledLlama):
             return self.fast_pass.prepare(self._low_rank_changes(adapter))
+        if self._fused is not None:
+            parameters = self._in_order(self._parameters[adapter])
+            return self._fused.prepare(self._flat[adapter], parameters, self.dtype)
         merged = self._merge(adapter)
         return merged if self.fast_pass is None else self.fast_pass.prepare(merged)
 
@@ -441,6 +469,8 @@ class Backbone:
 
     def _activate(self, adapter: str) -> None:
         """Switch adapters without losing the others' gradients (defect B2 of the released code)."""
+        if self._fused is not None:
+            self._fused.values = self._weights(adapter)
         if adapter == self._active:
             return
         for layer in self._layers.values():  # peft would look for them in the whole model

@@ -359,8 +359,8 @@ def add_bench(commands: Commands) -> None:
     bench.add_argument(
         "--model",
         default="zoo-mini",
-        help="a name, a folder, or flan-t5-base-shape or t5 (small), which are random "
-        "(default: %(default)s)",
+        help="a name, a folder, or flan-t5-base-shape, smollm2-135m-shape or t5 (small), which are "
+        "random (default: %(default)s)",
     )
     bench.add_argument(
         "--device",

@@ -13,7 +13,7 @@ from magellan.model.packing import PackedBatch
 from magellan.model.scoring import score_candidates
 from magellan.model.settings import BackboneConfig
 from magellan.training.loop import Trainer
-from tests.agent.tiny import CANDIDATES, PROMPTS, set_adapters, write
+from tests.agent.tiny import CANDIDATES, PROMPTS, as_loaded, set_adapters, write
 from tests.runs import finish, refusal
 
 
@@ -43,7 +43,8 @@ def make_backbone(folder, **settings) -> Backbone:
 def test_a_prompt_is_projected_once_where_positions_are_relative(family, times, tmp_path):
     """Keys of the cross-attention: for two prompts, or for their nine candidates."""
     write(tmp_path, family)
-    backbone = make_backbone(tmp_path, lora_mode="per_token")
+    with as_loaded():  # whose projections are modules
+        backbone = make_backbone(tmp_path, lora_mode="per_token")
     prompts = []
     for name, module in backbone.stacks()["decoder"].named_modules():
         if name.endswith(("EncDecAttention.k", "encoder_attn.k_proj")):

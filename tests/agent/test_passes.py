@@ -54,7 +54,8 @@ class Readers:
 
     def __init__(self, path, passes: str) -> None:
         self.own = make_backbone(path, passes=passes)
-        self.library = make_backbone(path, lora_mode="per_token")
+        with tiny.as_loaded():
+            self.library = make_backbone(path, lora_mode="per_token")
         self._expected = {}
 
     def check(self, read: Callable[[Backbone], Any], *what: Any) -> None:

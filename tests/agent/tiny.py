@@ -28,6 +28,7 @@ from magellan.agent.replay import Batch
 from magellan.core.codec import PackedState
 from magellan.fastpath import SOURCE
 from magellan.fastpath.compiler import NotCompiledError, load
+from magellan.model import backbone as backbones
 from magellan.model.backbone import ADAPTERS, Backbone
 from magellan.model.files import check_backbone
 from magellan.model.scoring import Scores
@@ -152,7 +153,7 @@ class _Widened(TorchFunctionMode):
 
 @contextmanager
 def in_float64(model: Any) -> Iterator[None]:
-    """Let `transformers` read a backbone, a backend's or one of its own, in float64.
+    """Let `transformers` read a backbone, a backend's or one of its own, as loaded, in float64.
 
     What is learnt within is forgotten, but for the moments of the optimizers.
     """
@@ -162,6 +163,12 @@ def in_float64(model: Any) -> Iterator[None]:
         modules = [backbone._peft, backbone._plain]
         for learner in getattr(model, "_learners", {}).values():
             modules += vars(learner).values()
+    faster = [
+        (module, vars(module).pop("forward"))
+        for read in (backbone if isinstance(backbone, nn.Module) else None, *modules)
+        for module in (read.modules() if isinstance(read, nn.Module) else ())
+        if "forward" in vars(module)
+    ]
     kept = [
         (tensor, tensor.data)
         for module in modules
@@ -175,7 +182,13 @@ def in_float64(model: Any) -> Iterator[None]:
             tensor.data = values.double()
         patch.setattr(learning, "HAS_ONEDNN", False)  # whose products are of float32
         if isinstance(backbone, Backbone):
-            changes = {"fast_pass": None, "dtype": torch.float64, "_prepared": {}, "_flat": {}}
+            changes = {
+                "fast_pass": None,
+                "_fused": None,
+                "dtype": torch.float64,
+                "_prepared": {},
+                "_flat": {},
+            }
             for name, value in changes.items():
                 patch.setattr(backbone, name, value)
             for name in ADAPTERS:
@@ -186,6 +199,17 @@ def in_float64(model: Any) -> Iterator[None]:
             torch.set_default_dtype(torch.float32)
             for tensor, values in kept:
                 tensor.data = values
+            for module, forward in faster:
+                module.forward = forward
+
+
+@contextmanager
+def as_loaded() -> Iterator[None]:
+    """Backbones that are made within read by the modules of `transformers` and `peft`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Backbone, "_fuse", lambda self: None)
+        patch.setattr(backbones, "is_fused", lambda model: False)
+        yield
 
 
 def weighted_sum(scores: Scores) -> torch.Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from magellan.worlds.little_zoo import GoalSpace
 from tests.agent.tiny import (
     CANDIDATES,
     PROMPTS,
+    as_loaded,
     close,
     in_float64,
     needs_compiler,
@@ -37,6 +38,7 @@ needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU he
 on_a_gpu = pytest.mark.gpu  # a pretended one where there is none: tests/conftest.py
 WAYS = {
     "plain": PLAIN,
+    "fused": PLAIN,
     "torch": {"backbone": {"passes": "torch"}},
     "compiled": {"backbone": {"passes": "compiled"}},
     "cuda": {**PLAIN, "backend": {"device": "cuda"}},
@@ -52,12 +54,16 @@ every_way = pytest.mark.parametrize(
 def make(
     way: str = "plain", model: str = "zoo-mini", agent=None, four_bits=False, **backend
 ) -> LocalBackend:
-    """Both updates started; all adapters differ and matter, the same for every way of reading."""
+    """Both updates started; all adapters differ and matter, the same for every way of reading.
+
+    `plain` is read by the modules as loaded.
+    """
     settings = WAYS[way]
     backbone = {"model": model, "lora_targets": "all_linear", "lora_rank": 4}
     backbone |= settings.get("backbone", {}) | ({"quantization": "nf4"} if four_bits else {})
     config = BackendConfig(**{**settings.get("backend", {}), **backend})
-    local = make_backend(BackboneConfig(**backbone), config, seed=1)
+    with as_loaded() if way == "plain" else nullcontext():
+        local = make_backend(BackboneConfig(**backbone), config, seed=1)
     assert isinstance(local, LocalBackend)
     generator = torch.Generator().manual_seed(2)
     for name, suffix in itertools.product(ADAPTERS, ("lora_A", "lora_B")):
@@ -96,7 +102,7 @@ def make_as_for_a_gpu(merged: bool, model: str, agent=None, **backend) -> LocalB
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loading, "attention_on", lambda device: None)
         patch.setattr(Backbone, "_choose_reader", lambda self: (None, "transformers"))
-        way = "torch" if merged else "plain"
+        way = "torch" if merged else "fused"
         made = make(way, model, agent, **backend)
         made.backbone._bucket = GPU_BUCKET
         return made

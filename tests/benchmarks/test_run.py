@@ -71,10 +71,10 @@ def test_hours_follow_from_rounds_and_evaluations():
 
 
 def test_markdown_shows_each_row():
-    part = Part("SAC update", "", "warm", 0.5, "s", 0.5, 9, 20.0, 0.25, 1234.5)
+    part = Part("SAC update", "", "warm", 0.5, "s", 0.5, 9, 20.0, 3828, 0.25, 1234.5)
     lines = to_markdown(FACTS, [part], None).splitlines()
-    assert lines[4] == "| SAC update |  | 0.500 s | 9 | 20.0 | 25.0% | 1,234 MB | warm |"
-    assert {line.count("|") for line in lines[2:5]} == {9}
+    assert lines[4] == "| SAC update |  | 0.500 s | 9 | 20.0 | 3,828 | 25.0% | 1,234 MB | warm |"
+    assert {line.count("|") for line in lines[2:5]} == {10}
 
 
 @pytest.mark.parametrize(

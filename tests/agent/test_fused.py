@@ -1,0 +1,67 @@
+"""Fused layers give what the modules as loaded give, and the same gradients."""
+
+import pytest
+import torch
+
+from magellan.core.codec import stack
+from magellan.model.backbone import ADAPTERS, Backbone
+from magellan.model.packing import PackedBatch
+from magellan.model.scoring import prompt_features, score_candidates
+from magellan.model.settings import BackboneConfig, BackendConfig
+from tests.agent import tiny
+
+FLAN = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
+MODELS = {
+    "t5": ("t5", {}),
+    "flan": ("t5", FLAN),
+    "llama": ("llama", {"num_key_value_heads": 2}),
+    "biased": ("llama", {"attention_bias": True}),
+    "qwen2": ("qwen2", {}),  # whose adapters alone are fused
+    "gpt2": ("gpt2", {}),  # whose layers hold their weights transposed
+}
+
+
+@pytest.mark.parametrize("targets", ["attention_qv", "all_linear"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", MODELS)
+def test_it_is_what_the_modules_give(name, dtype, targets, tmp_path):
+    family, settings = MODELS[name]
+    tiny.write(tmp_path, family, **settings)
+    backend = BackendConfig(dtype=dtype)
+    config = BackboneConfig(
+        model=str(tmp_path), lora_mode="per_token", lora_rank=3, lora_targets=targets
+    )
+    found = randomized(Backbone(config, seed=1, backend=backend))
+    with tiny.as_loaded():
+        library = randomized(Backbone(config, seed=1, backend=backend))
+    states = PackedBatch(*stack(tiny.random_states(5, 9, words=6, longest=8)))
+    results = read(found, states), read(library, states)
+    with tiny.in_float64(library):
+        exact = read(library, states)
+    for some, other, true in zip(*results, exact, strict=True):
+        tiny.close(some, other, true)
+
+
+def randomized(backbone: Backbone) -> Backbone:
+    """Gains, biases and adapters that matter."""
+    generator = torch.Generator().manual_seed(4)
+    with torch.no_grad():
+        for name, parameter in backbone._model.named_parameters():
+            if "norm" in name or name.endswith(("ln_f.weight", "bias")):
+                parameter.uniform_(0.5, 1.5, generator=generator)
+    return tiny.set_adapters(backbone, 0.05, seed=2)
+
+
+def read(backbone: Backbone, states: PackedBatch) -> list:
+    """Scores of two adapters, features without gradients, and gradients of two backward passes."""
+    with torch.no_grad():
+        features = [prompt_features(backbone, adapter, states) for adapter in ADAPTERS]
+    gradients = {}
+    for _ in range(2):  # as micro-batches do, between which no adapter changes
+        scores = score_candidates(backbone, "policy", states)
+        tiny.weighted_sum(scores).backward()
+    for key, parameter in backbone.adapter("policy").items():
+        gradients[key] = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        parameter.grad = None
+    order = scores.slots.argsort()
+    return [scores.log_policy, scores.features[order], features, gradients]

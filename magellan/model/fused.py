@@ -121,6 +121,7 @@ def _t5_attention(
         parts = products[0](hidden_states).chunk(3, dim=-1)
     else:
         first, second = products
+        assert key_value_states is not None
         parts = (first(hidden_states), *second(key_value_states).chunk(2, dim=-1))
     query, key, value = (part.unflatten(-1, (module.n_heads, -1)).transpose(1, 2) for part in parts)
     if position_bias is None:
@@ -181,7 +182,7 @@ class FusedAdapters:
 
     def product(self, layers: Sequence[nn.Module]) -> Product:
         """The outputs of linear layers, side by side; their weights move to one block of memory."""
-        bases = [getattr(layer, "base_layer", layer) for layer in layers]
+        bases: list[Any] = [getattr(layer, "base_layer", layer) for layer in layers]
         weight, bias = _side_by_side(bases)
         adapted, columns, start = [], [], 0
         for layer, base in zip(layers, bases, strict=True):
@@ -229,21 +230,25 @@ def _is_plain(layer: LoraLayer) -> bool:
     return type(layer) is LoraLinear and type(layer.base_layer) is nn.Linear
 
 
-def _side_by_side(bases: Sequence[nn.Module]) -> tuple[Tensor, Tensor | None]:
+def _side_by_side(bases: Sequence[Any]) -> tuple[Tensor, Tensor | None]:
     """Weights and biases of linear layers as one; the layers' become views of it."""
     if len(bases) == 1:
         return bases[0].weight, bases[0].bias
-    joined = []
-    for name in ("weight", "bias"):
-        parts = [getattr(base, name) for base in bases]
-        if parts[0] is None:
-            joined.append(None)
-            continue
-        whole = torch.cat([part.data for part in parts])
-        for part, view in zip(parts, whole.split([len(part) for part in parts]), strict=True):
-            part.data = view
-        joined.append(whole)
-    return joined[0], joined[1]
+    weight, bias = (
+        _one_block([getattr(base, name) for base in bases]) for name in ("weight", "bias")
+    )
+    assert weight is not None
+    return weight, bias
+
+
+def _one_block(parts: Sequence[Any]) -> Tensor | None:
+    """Parameters in one block of memory, of which they become views; None: there are none."""
+    if parts[0] is None:
+        return None
+    whole = torch.cat([part.data for part in parts])
+    for part, view in zip(parts, whole.split([len(part) for part in parts]), strict=True):
+        part.data = view
+    return whole
 
 
 class _Joined(torch.autograd.Function):

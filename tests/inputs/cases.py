@@ -144,7 +144,7 @@ preset: smoke -> experiment: key is missing | a name of its own
 seed: [0] -> seed: unknown key | seeds
 5: smoke -> 5:  | Keys should be strings
 "a\\nb": 1 -> a\nb: unknown key | allowed here: experiment
-preset: huge -> preset: 'huge' | smoke, reference, paper
+preset: huge -> preset: 'huge' | smoke, reference, grpo, paper
 experiment: a/b -> experiment: 'a/b' | pattern
 results: out/{seed} -> results: 'out/{seed}' | pattern
 seeds: [] -> seeds: [] | at least 1
@@ -231,7 +231,7 @@ agent.replay_capacity=15 -> agent.replay_capacity: 15 | agent.batch_size = 16 | 
 backbone.lora_layers=9
     -> backbone.lora_layers: 9 is more than the 2 layers | 'zoo-mini' | 0 (all) to 2
 --sampler best -> sampler: 'best' | random, online
---preset huge -> preset: 'huge' | smoke, reference, paper
+--preset huge -> preset: 'huge' | smoke, reference, grpo, paper
 preset=paper -> preset: 'paper' | allowed: smoke
 --seed -1 -> seed: -1 | equal to 0
 goals.seed=-2 -> goals.seed: -2 | from 0 to
@@ -372,7 +372,7 @@ BAD_JSON = table("""
 BAD_VALUES = table("""
 "seeds": "x" -> seeds: 'x' | list
 "analysis": {"level": 1} -> analysis.level: unknown key | confidence
-"preset": "huge" -> --experiment: preset: 'huge' | smoke, reference, paper
+"preset": "huge" -> --experiment: preset: 'huge' | smoke, reference, grpo, paper
 "variants": {"a": {"agent": {"speed": 1}}}
     -> --experiment: variants.a.agent.speed: unknown key | gamma
 "goal_spaces": ["1000-400-200-100-50"], "overrides": {"agent": {"gamma": 0.5}}

@@ -61,7 +61,7 @@ def test_stopped_and_resumed_it_leaves_the_same_files(name, tmp_path):
     while not straight.done:
         if straight.updates in STOPS:
             path = checkpoints.save(straight.state_dict())
-            assert path.stat().st_size < 2_000_000  # no entry for each of millions of goals
+            assert path.stat().st_size < 4_000_000  # no entry for each of millions of goals
             states[straight.updates] = checkpoints.load().state
         straight.advance()
     expected = written(straight, tmp_path / "straight")

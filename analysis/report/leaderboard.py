@@ -28,7 +28,7 @@ from magellan.worlds import WORLDS
 
 BEGIN, END = "<!-- begin: leaderboard -->", "<!-- end: leaderboard -->"
 BLOCK = re.compile(f"{BEGIN}\n(.*?){END}", re.DOTALL)
-TABLES = (("rules_long", "frontier"), ("rules",), ("craft",))
+TABLES = (("rules_long", "frontier"), ("rules",), ("craft",), ("grpo",))
 """Folders of combined tables, for each place those of the same seeds and length; those of the first
 learner are left out."""
 HELD_OUT = {"grpo"}

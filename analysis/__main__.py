@@ -247,44 +247,31 @@ def _pictures(arguments: Arguments) -> None:
 
 @command(
     "summary",
-    "print the main numbers of an experiment, or write them as a page",
+    "print the main numbers of an experiment",
     FOLDER,
-    output("--html", help="write those of one goal space to this HTML file instead (default: no)"),
-    option("--goal-space", help="goal space of the page (default: the first one)"),
     FORMAT,
 )
 def _summary(arguments: Arguments) -> None:
     from analysis.report import summary
 
-    if arguments.goal_space and arguments.html is None:
-        raise InputError("--goal-space: not allowed without --html, which shows one goal space")
     results, statistics = _load_folder(arguments.folder, summary.STATISTICS)
-    if arguments.html is None:
-        _print(arguments, summary.tables(results, statistics), summary.note(results))
-        return
-    goal_space = arguments.goal_space or results.goal_spaces[0]
-    if goal_space not in results.goal_spaces:
-        allowed = ", ".join(results.goal_spaces)
-        raise InputError(f"--goal-space: {goal_space!r} is not in the tables; allowed: {allowed}")
-    tables = summary.SummaryTables(results, statistics, goal_space).tables()
-    page = printing.page("Success in numbers", tables, summary.note(results))
-    printing.write(page, arguments.html)
+    _print(arguments, summary.tables(results, statistics), summary.note(results))
 
 
 @command(
     "page",
-    "write the summary page: the finding, with figures",
+    "write the summary page: the finding, figures and numbers",
     FOLDER,
     output("html", help="HTML file to write, with a JSON file beside it"),
     MODULES,
 )
 def _page(arguments: Arguments) -> None:
-    from analysis.report import summary_page
+    from analysis.report import summary, summary_page
 
     if arguments.html.suffix == ".json":
         raise InputError(f"html: {arguments.html} is not allowed: the JSON has that name")
     load_modules(arguments.module)
-    results, statistics = _load_folder(arguments.folder, summary_page.STATISTICS)
+    results, statistics = _load_folder(arguments.folder, summary.STATISTICS)
     summary_page.write(results, statistics, arguments.folder / "figures", arguments.html)
 
 

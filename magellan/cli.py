@@ -17,7 +17,7 @@ from magellan.tools import commands as tools
 COMMANDS = (
     *(add_train, tools.add_replay, tools.add_export, tools.add_embed),
     *(tools.add_watch, tools.add_play, tools.add_goals, add_backbone),
-    *(tools.add_axes, tools.add_submit, tools.add_bench, add_check),
+    *(tools.add_axes, tools.add_order, tools.add_submit, tools.add_bench, add_check),
 )
 MODEL_PACKAGES = (
     *("filelock", "huggingface_hub", "jinja2", "peft", "safetensors", "tokenizers", "torch"),

@@ -902,7 +902,26 @@ def layers() -> str:
     return text.replace("magellan.", "")
 
 
+def starved() -> str:
+    """Share of draws of a group that cannot be solved until half-time, mean of runs, by rule."""
+    frame = pd.read_csv(REFERENCE / "axes" / "starvation.csv")
+    means = frame.groupby("sampler", sort=False)[["before", "after", "end"]].mean()
+    back = (frame["end"] >= EVEN / 2).groupby(frame["sampler"], sort=False).sum()
+    n = frame.groupby("sampler").size().max()
+    header = ["sampler", "before", "first 50 after", "at the end", f"runs that came back, of {n}"]
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    for name in means.sort_values("end", kind="stable").index:
+        cells = [f"{share:.2f}" for share in means.loc[name]]
+        lines.append(f"| `{name}` | {' | '.join(cells)} | {back[name]} |")
+    return "\n".join(lines)
+
+
+EVEN = 0.25
+"""Share of each of four groups of equal size in uniform draws."""
+
+
 BLOCKS = {
+    ("axes", "starvation"): starved,
     ("architecture", "layers"): layers,
     ("README", "first page"): first_page,
     ("paper", "unseen"): lambda: unseen_errors(of("samplers")),

@@ -16,7 +16,8 @@ import torch
 from magellan.competence import ESTIMATORS, Outcomes
 from magellan.config import run_model
 from magellan.core.errors import InputError
-from magellan.curriculum import Curriculum, decoded, group_advantages
+from magellan.curriculum import Curriculum, group_advantages
+from magellan.curriculum.state import decoded
 from magellan.samplers import SAMPLERS
 from magellan.samplers.conformance import through_json
 from tests.agent.tiny import close, in_float64
@@ -326,10 +327,10 @@ def test_goals_come_in_any_sequence(kind: Any) -> None:
     first, more = [f"goal {number}" for number in range(4)], [f"more {n}" for n in range(4)]
     curriculum = Curriculum(kind(first), "online", groups=kind(["a", "b"] * 2))
     curriculum.add(kind(more), kind(["b", "a"] * 2))
-    assert (len(curriculum), curriculum._goals) == (8, first + more)
+    assert (len(curriculum), curriculum.goals) == (8, first + more)
     other = Curriculum(first, "online", groups=["a", "b"] * 2)
     other.load_state_dict(through_json(curriculum.state_dict()))
-    assert other._goals == curriculum._goals
+    assert other.goals == curriculum.goals
 
 
 def test_goals_may_be_read_as_tensors_that_a_policy_gives() -> None:
@@ -394,6 +395,15 @@ CASES = {
     "indices: 'x' is a name of 2 goals; allowed: 0 to 1": lambda: Curriculum(
         ["x", "x"], "random"
     ).lost("x"),
+    "gate: ['all'] is not allowed; allowed: all, spread, mixed, or": lambda: make(
+        "random"
+    ).admitted([0], [1.0], ["all"]),
+    "gate: its answer: [1, 0] is not allowed; allowed: a bool for each of 2": lambda: make(
+        "random"
+    ).admitted([0, 1], [1.0, 0.0], lambda groups: [1, 0]),
+    "gate: its answer: [True] is not allowed; allowed: a bool for each of 2": lambda: make(
+        "random"
+    ).admitted([0, 1], [1.0, 0.0], lambda groups: np.array([True])),
     "gate: 'x' is not allowed; allowed: all, spread, mixed, or": lambda: make("random").admitted(
         [1], [1], "x"
     ),
@@ -685,6 +695,9 @@ def test_goals_that_never_report_are_left_to_exploration(name: str, lost: str) -
     chances = curriculum.probabilities()
     assert chances.sum() == pytest.approx(1.0)
     silent = curriculum._heard.silent()
+    if name == "dps" and lost == "nothing is said":  # it leaves them for goals partly solved
+        assert not silent.any()
+        return
     assert silent.sum() >= 2
     assert not silent[~grow].any()
     explored = curriculum.sampler.exploration()

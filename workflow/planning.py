@@ -19,7 +19,8 @@ from typing import Any, NoReturn
 import analysis
 import analysis.statistics.summaries  # registers the built-in statistics
 from analysis.figures import applicable
-from analysis.report.finding import as_plain_text, numbers, terminal
+from analysis.report.finding import as_plain_text as as_plain_text  # for the rules
+from analysis.report.finding import numbers, terminal
 from analysis.statistics.registry import (
     FIGURES,
     STATISTICS,
@@ -212,13 +213,12 @@ def input_statistics(folder: str, figure: FigureSpec) -> list[str]:
 
 
 def figures_in(folder: str, runs: Iterable[Run], experiment: Mapping[str, Any]) -> list[str]:
-    """Files of all applicable figures of these runs, and of the pages of numbers."""
+    """Files of all applicable figures of these runs, and of the page of coverage."""
     files = [f"{folder}/figures/coverage.html"]
     for goal_space, algorithms in seeds_by_algorithm(runs).items():
         path = f"{folder}/figures/{goal_space}"
         names = applicable(algorithms, experiment)
         files += [f"{path}/{name}.{suffix}" for name in names for suffix in ("png", "pdf")]
-        files.append(f"{path}/numbers.html")
     return files
 
 
@@ -240,14 +240,6 @@ def finding_of(folder: str) -> dict[str, Any]:
         return read_json_object(Path(folder) / "summary.json")
     except (InputError, OSError):
         return {}
-
-
-def first_page(folder: str) -> dict[str, Any]:
-    """The finding, escaped for the report's first page."""
-    return {
-        key: as_plain_text(text) if isinstance(text, str) else list(map(as_plain_text, text))
-        for key, text in finding_of(folder).items()
-    }
 
 
 def constant(value: Any) -> Callable[[Any], Any]:

@@ -75,6 +75,12 @@ LOOKS: Mapping[str, Mapping[str, Look]] = {
         "adarft": Look("#80CDC1", (0, (7, 2, 1, 2)), "$r$"),
         "regions": Look("#FDAE61", (0, (14, 1)), "$g$"),
         "frontier": Look("#E7298A", (0, (16, 2)), "$f$"),
+        "goldilocks": Look("#E6AB02", (0, (9, 3)), "$o$"),
+        "informative": Look("#A6761D", (0, (3, 2, 1, 2)), "$i$"),
+        "dps": Look("#1F78B4", (0, (11, 1, 1, 1)), "$p$"),
+        "bots": Look("#33A02C", (0, (5, 3)), "$b$"),
+        "insight": Look("#FB9A99", (0, (13, 3)), "$n$"),
+        "cdas": Look("#B15928", (0, (4, 2, 2, 2)), "$c$"),
     },
     "estimator": {
         "per_goal": Look("#009E73", "-", "^"),

@@ -17,6 +17,7 @@ from analysis.figures import applicable
 from analysis.report import claims
 from analysis.report.finding import Finding, as_plain_text, finding, name_of, numbers
 from analysis.report.summary import SummaryTables, note
+from analysis.report.summary import tables as numbers_of
 from analysis.statistics.matrices import settings
 from analysis.statistics.registry import FIGURES, FigureSpec
 from analysis.tables import printing
@@ -31,9 +32,6 @@ from magellan.core.registry import is_built_in
 
 CAPTIONS = Path(__file__).resolve().parents[2] / "workflow" / "report"
 """Texts below the figures, shared with the report of Snakemake."""
-STATISTICS = ("comparison", "scores")
-"""Tables of statistics behind the page."""
-
 Statistics = Mapping[str, pd.DataFrame]
 
 
@@ -42,7 +40,7 @@ def write(results: Results, statistics: Statistics, figures: Path, page: Path) -
 
     Args:
         results: combined tables.
-        statistics: those named in `STATISTICS`.
+        statistics: those named in `summary.STATISTICS`.
         figures: folder of the figures, GOAL_SPACE/NAME.png; those without a file are left out.
         page: HTML file to write; the JSON has its name.
     """
@@ -53,7 +51,7 @@ def write(results: Results, statistics: Statistics, figures: Path, page: Path) -
 
 
 def to_html(results: Results, statistics: Statistics, summary: Finding, figures: Path) -> str:
-    """The page: finding, numbers, claims, figures, limits, provenance."""
+    """The page: finding, short tables, claims, figures, limits, all numbers, provenance."""
     title = f"{results.experiment['experiment']}: what was found"
     parts = [
         printing.element("h1", title),
@@ -64,6 +62,8 @@ def to_html(results: Results, statistics: Statistics, summary: Finding, figures:
         *_listed("Claims", claims.verdicts(results)),
         *markup(results, figures),
         *_listed("What so few runs cannot show", summary.limits),
+        printing.element("h2", "All numbers"),
+        *map(printing.table, numbers_of(results, statistics)),
         printing.element("h2", "Where this comes from"),
         printing.table(provenance(results)),
     ]

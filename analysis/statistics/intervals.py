@@ -424,16 +424,13 @@ def _signs(pairs: int, seed: int) -> tuple[Matrix, bool]:
 
 
 def holm(p_values: Matrix) -> Matrix:
-    """Holm's step-down correction of p values (tests,) for the family-wise error rate.
+    """Holm's correction of p values (tests,) for the family-wise error rate; NaN is no test."""
+    from statsmodels.stats.multitest import multipletests
 
-    The smallest is multiplied by the number of tests, the next by one less, and so on; kept
-    monotone and at most 1. NaN is no test.
-    """
-    p_values = np.asarray(p_values, dtype=np.float64)
-    corrected = np.full_like(p_values, np.nan)
-    order = [index for index in np.argsort(p_values) if not np.isnan(p_values[index])]
-    factors = np.arange(len(order), 0, -1)
-    corrected[order] = np.minimum(np.maximum.accumulate(factors * p_values[order]), 1.0)
+    corrected = np.array(p_values, dtype=np.float64)
+    tests = ~np.isnan(corrected)
+    if tests.any():
+        corrected[tests] = multipletests(corrected[tests], method="holm")[1]
     return corrected
 
 

@@ -13,18 +13,19 @@ TOLERANCE = 4 * float(np.finfo(np.float32).eps)
 def grouped(
     goals: np.ndarray,
     rewards: np.ndarray,
-    advantage: np.ndarray | None = None,
     solved: float = 1.0,
-    near: float = TOLERANCE,
+    rounding: float = 0.0,
+    advantage: np.ndarray | None = None,
     explored: np.ndarray | None = None,
 ) -> Outcomes:
     """Answers (m,), in any order, as one outcome a goal.
 
-    advantage: of each; None: none.
     solved: smallest reward that is a success.
-    near: relative error of rewards.
+    rounding: relative error of the rewards' format, if coarser than float32.
+    advantage: of each; None: none.
     explored: see `Outcomes`; a goal has the largest of its answers.
     """
+    near = max(TOLERANCE, rounding)
     scale = abs(solved) or np.abs(rewards).max(initial=0.0)
     succeeded = rewards >= solved - near * scale
     # The sums below must not depend on the order of answers, not even by rounding.

@@ -220,7 +220,9 @@ class PhaseConfig(Section):
 
 
 MODULES_DESCRIPTION = "Python files with parts of your own (docs/extend.md); they are executed."
-WORLD_DESCRIPTION = "Text world: `little_zoo`, `craft`, `simulated`, `digits`, or one from `modules`."
+WORLD_DESCRIPTION = (
+    "Text world: `little_zoo`, `craft`, `simulated`, `digits`, or one from `modules`."
+)
 OBSERVERS_DESCRIPTION = (
     "Estimators that observe the run beside the one that drives its sampler, without affecting it."
 )

@@ -144,23 +144,31 @@ def checked_numbers(
     )
 
 
-def read_json_object(path: Path) -> dict[str, Any]:
-    """Read a JSON object.
+def read_json_text(path: Path) -> str:
+    """Read a text file that should hold JSON.
 
     Raises:
-        InputError: the file is absent or malformed.
+        InputError: the file is absent, not regular, or not UTF-8.
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode) and not path.is_dir():
             raise InputError(f"{path}: cannot be read (not a regular file); allowed: a file")
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise InputError(f"{path}: file is missing") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not valid JSON (byte {error.start} is not UTF-8)") from None
-    values = parse_json(text, str(path))
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """Read a JSON object.
+
+    Raises:
+        InputError: the file is absent or malformed.
+    """
+    values = parse_json(read_json_text(path), str(path))
     if not isinstance(values, dict):
         raise InputError(f"{path}: holds {shown(values)}; allowed: a JSON object")
     return values

@@ -1,1 +1,1 @@
-"""Curricula in other trainers: TRL, verl. Not imported by the rest of the package."""
+"""Curricula in other trainers: TRL, verl, prime-rl. Not imported by the rest of the package."""

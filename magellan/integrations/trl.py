@@ -1,7 +1,11 @@
-"""A curriculum for TRL's `GRPOTrainer`: it draws the goals and gets the rewards.
+"""A curriculum for TRL's trainers: it draws the goals and gets the rewards.
 
 Uses the hook that TRL's maintainers recommend (trl issue 2801): a subclass that overrides
-`_get_train_sampler`, and a callback. Written for TRL 1.16.
+`_get_train_sampler`, and a callback. `CurriculumMixin` is that subclass for any trainer:
+
+    class Mine(CurriculumMixin, SomeTrainer): ...
+
+Written for TRL 1.16.
 """
 
 from __future__ import annotations
@@ -19,14 +23,14 @@ import torch
 from accelerate.utils import gather_object
 from torch import nn
 from torch.utils.data import Sampler
-from transformers import TrainerCallback
+from transformers import Trainer, TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
-from trl import GRPOTrainer
+from trl import GRPOTrainer, RLOOTrainer
 
 from magellan.core.errors import InputError, not_allowed, shown
 from magellan.core.files import write_atomically
 from magellan.core.parsing import read_json_object
-from magellan.curriculum import Curriculum, group_advantages
+from magellan.curriculum import Curriculum, Gate, checked_gate
 
 FILE = "curriculum.json"
 """File in each checkpoint of the trainer."""
@@ -71,8 +75,8 @@ class Draws(Sampler[int]):
         self._yielded = max(0, self._yielded - batches)
 
 
-class CurriculumGRPOTrainer(GRPOTrainer):
-    """A `GRPOTrainer` on goals drawn by a curriculum.
+class CurriculumMixin(Trainer):
+    """`GRPOTrainer`, `RLOOTrainer` or a subclass of them, named behind it, on a curriculum's goals.
 
     All answers to a goal are one outcome; a reward of None, or one that is not finite, is lost. The
     curriculum is updated after the optimizer's step, once per batch of answers, and its `metrics`
@@ -85,10 +89,12 @@ class CurriculumGRPOTrainer(GRPOTrainer):
         curriculum: over the rows of `train_dataset`, in order.
         solved: smallest reward that is a success; by default the curriculum's.
         judge: index in `reward_funcs` of that reward; a plain function.
+        gate: which answers are trained on, as in `Curriculum.admitted`: "spread" leaves out groups
+            of equal rewards, as DAPO does. The curriculum learns from all.
 
     Raises:
         InputError: goals and rows differ in number or order, the data set has no length, a column
-            is named `goal`, which this adds, or the judge is no plain function.
+            is named `goal`, which this adds, the judge is no plain function, or the gate unknown.
     """
 
     def __init__(
@@ -101,22 +107,25 @@ class CurriculumGRPOTrainer(GRPOTrainer):
         curriculum: Curriculum,
         solved: float | None = None,
         judge: int = 0,
+        gate: str | Gate = "all",
         **kwargs: Any,
     ) -> None:
+        checked_gate(gate)
         _check_rows(train_dataset, curriculum)
         self.curriculum = curriculum
         curriculum.solved = curriculum.solved if solved is None else float(solved)
         self._unreported: list[tuple[list[int], list[Any]]] = []
         self._draws: Draws | None = None
+        self._gate, self._admitted = gate, 1.0
         self._ahead: list[list[int]] = []
         functions = list(reward_funcs) if isinstance(reward_funcs, list) else [reward_funcs]
         if judge not in range(len(functions)):
             raise not_allowed("judge", judge, f"0 to {len(functions) - 1}, in reward_funcs")
         functions[judge] = self._recording_judge(functions[judge])
         numbered = train_dataset.add_column(COLUMN, list(range(len(curriculum))))
-        super().__init__(model, functions, args, numbered, **kwargs)
+        super().__init__(model, functions, args, train_dataset=numbered, **kwargs)
         self.args.ignore_data_skip = True  # rows have no fixed order to skip in
-        self.add_callback(_Report(self))
+        self.add_callback(Report(self))
         _warn_of_lost_answers(self.args)
 
     def _recording_judge(self, judge: Any) -> Callable[..., Any]:
@@ -142,15 +151,38 @@ class CurriculumGRPOTrainer(GRPOTrainer):
         self._draws = Draws(self.curriculum, like, self._ahead)
         return self._draws
 
+    def _generate_and_score_completions(self, inputs: Any) -> Any:
+        """TRL's answers, advantages and masks; answers that the gate refuses get no gradient."""
+        generating: Any = super()
+        output = generating._generate_and_score_completions(inputs)
+        if self._gate == "all" or not self.model.training:
+            return output
+        own = list(zip(*self._unreported[-1], strict=True))
+        pairs = gather_object(own)
+        goals, rewards = ([pair[i] for pair in pairs] for i in (0, 1))
+        every = self.curriculum.admitted(goals, rewards, self._gate)
+        self._admitted = float(every.mean())
+        first = self.accelerator.process_index * len(own)
+        advantages = output["advantages"]
+        kept = torch.tensor(every[first : first + len(own)], device=advantages.device)
+        output["advantages"] = torch.where(kept, advantages, 0.0)
+        if "num_items_in_batch" in output:  # GRPO: not in its mean over tokens either
+            mask = output["completion_mask"] * kept[:, None]
+            tokens = mask * output.get("tool_mask", 1)
+            output["completion_mask"] = mask
+            output["num_items_in_batch"] = self.accelerator.gather(tokens.sum()).sum()
+        return output
+
     def _set_signature_columns_if_needed(self) -> None:
         super()._set_signature_columns_if_needed()
         if COLUMN not in self._signature_columns:
             self._signature_columns.append(COLUMN)  # kept with `remove_unused_columns`
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
-        """`GRPOTrainer.log`, in training with the curriculum's metrics."""
+        """The trainer's `log`, in training with the curriculum's metrics and the gate's."""
         if self.model.training:
             logs.update(self.curriculum.metrics("curriculum/"))
+            logs["curriculum/admitted"] = self._admitted
         super().log(logs, *args, **kwargs)
 
     def get_train_dataloader(self) -> Any:
@@ -167,17 +199,12 @@ class CurriculumGRPOTrainer(GRPOTrainer):
         """Update the curriculum with the answers of all processes since the last step."""
         if not self._unreported:
             return
-        pairs = [
+        every = [
             pair
-            for goals, rewards in gather_object(self._unreported)
-            for pair in zip(goals, rewards, strict=True)
+            for answers in gather_object(self._unreported)
+            for pair in zip(*answers, strict=True)
         ]
-        came = [reward is not None and math.isfinite(reward) for _, reward in pairs]
-        goals, rewards = (
-            [pair[i] for pair, ok in zip(pairs, came, strict=True) if ok] for i in (0, 1)
-        )
-        self.curriculum.lost([goal for (goal, _), ok in zip(pairs, came, strict=True) if not ok])
-        self.curriculum.update(goals, rewards, group_advantages(goals, rewards))
+        self.curriculum.update([goal for goal, _ in every], [reward for _, reward in every])
         if self._draws is not None:
             self._draws.reported(len(self._unreported))
         self._unreported = []
@@ -188,7 +215,7 @@ class CurriculumGRPOTrainer(GRPOTrainer):
         write_atomically(checkpoint / FILE, json.dumps(state).encode())
 
     def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """`GRPOTrainer.train`, which also restores the curriculum from a checkpoint.
+        """The trainer's `train`, which also restores the curriculum from a checkpoint.
 
         Raises:
             InputError: no checkpoint, none with a curriculum, or one over other goals.
@@ -212,6 +239,14 @@ class CurriculumGRPOTrainer(GRPOTrainer):
         state = read_json_object(path)
         self.curriculum.load_state_dict(state.get("curriculum", {}))
         self._ahead[:] = state["ahead"]
+
+
+class CurriculumGRPOTrainer(CurriculumMixin, GRPOTrainer):
+    """A `GRPOTrainer` on goals drawn by a curriculum."""
+
+
+class CurriculumRLOOTrainer(CurriculumMixin, RLOOTrainer):
+    """An `RLOOTrainer` on goals drawn by a curriculum."""
 
 
 def _check_rows(rows: Any, curriculum: Curriculum) -> None:
@@ -264,10 +299,10 @@ def _detached(reward: Any) -> Any:
     return reward.detach().cpu() if isinstance(reward, torch.Tensor) else reward
 
 
-class _Report(TrainerCallback):
+class Report(TrainerCallback):
     """Updates the curriculum after each step, and saves it in each checkpoint."""
 
-    def __init__(self, trainer: CurriculumGRPOTrainer) -> None:
+    def __init__(self, trainer: CurriculumMixin) -> None:
         self._trainer = trainer
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

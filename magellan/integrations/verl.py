@@ -83,14 +83,18 @@ class CurriculumSampler(Sampler):
         scores = np.asarray(batch.batch["token_level_scores"].sum(-1))
         self.record(batch.non_tensor_batch["extra_info"], scores)
 
-    def record(self, extra_info: Iterable[Mapping[str, Any]], scores: np.ndarray) -> None:
-        """Learn from answers: the `extra_info` of their rows, and their scores: (answers,)."""
+    def record(self, extra_info: Iterable[Mapping[str, Any]], scores: np.ndarray) -> list[int]:
+        """Learn from answers, given the `extra_info` of their rows, and their scores: (answers,).
+
+        Returns: the row of each.
+        """
         indices = [info.get("index") for info in extra_info]
         for index in indices:
             if index not in self._row_of:
                 raise not_allowed("extra_info.index", index, "those of the data set")
         goals = [self._row_of[index] for index in indices]
         self.curriculum.update(goals, scores, group_advantages(goals, scores))
+        return goals
 
     def state_dict(self) -> dict[str, Any]:
         """For verl's stateful data loader."""

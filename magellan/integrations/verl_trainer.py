@@ -4,6 +4,9 @@
     python -m verl.trainer.main_ppo +ray_kwargs.ray_init.$loaded \\
         trainer.v1.trainer_mode=curriculum +data.curriculum.sampler=learnability ...
 
+With `+algorithm.gate=spread`, or another name in `magellan.curriculum.GATES`, only some answers are
+trained on: the others get no advantage, and no weight in the mean over tokens.
+
 The scores of a step reach the curriculum before its checkpoint is saved and before the next draw,
 so that a run that was resumed draws what one without a stop draws.
 """
@@ -14,10 +17,12 @@ from typing import Any
 
 import numpy as np
 import transfer_queue
+from tensordict import TensorDict
 from torchdata.stateful_dataloader import StatefulDataLoader
 from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
 
-from magellan.core.errors import InputError
+from magellan.core.errors import InputError, not_allowed
+from magellan.curriculum import GATES
 from magellan.integrations.verl import CurriculumSampler
 
 
@@ -27,8 +32,8 @@ class CurriculumTrainer(PPOTrainerSync):
 
     Raises:
         InputError: `algorithm.filter_groups` is enabled, which discards groups of equal scores
-            before the curriculum sees them; `data.sampler` names another sampler; or a row has no
-            unique `extra_info.index`.
+            before the curriculum sees them; `algorithm.gate` is unknown; `data.sampler` names
+            another sampler; or a row has no unique `extra_info.index`.
     """
 
     train_dataloader: Any
@@ -37,6 +42,9 @@ class CurriculumTrainer(PPOTrainerSync):
         if (config.algorithm.get("filter_groups") or {}).get("enable"):
             hidden = "the curriculum would not see groups of equal scores"
             raise InputError(f"algorithm.filter_groups.enable: True; {hidden}; allowed: False")
+        self._gate = config.algorithm.get("gate") or "all"
+        if not isinstance(self._gate, str) or self._gate not in GATES:
+            raise not_allowed("algorithm.gate", self._gate, ", ".join(GATES))
         other = (config.data.get("sampler") or {}).get("class_path")
         if other:
             raise InputError(
@@ -71,6 +79,27 @@ class CurriculumTrainer(PPOTrainerSync):
             select_fields=["extra_info", "rm_scores"],
         )
         scores = np.array([score.sum().item() for score in data["rm_scores"].unbind()])
-        self.curriculum_sampler.record(list(data["extra_info"]), scores)
-        metrics.update(self.curriculum_sampler.curriculum.metrics("curriculum/"))
-        return super()._compute_advantage(batch, metrics)
+        goals = self.curriculum_sampler.record(list(data["extra_info"]), scores)
+        curriculum = self.curriculum_sampler.curriculum
+        metrics.update(curriculum.metrics("curriculum/"))
+        batch = super()._compute_advantage(batch, metrics)
+        if self._gate != "all":
+            admitted = curriculum.admitted(goals, scores, self._gate)
+            metrics["curriculum/admitted"] = float(admitted.mean())
+            answers = dict.fromkeys(key.rsplit("_", 1)[0] for key in rows)
+            refused = {answer for answer, ok in zip(answers, admitted, strict=True) if not ok}
+            self._leave_out([key for key in rows if key.rsplit("_", 1)[0] in refused], batch)
+        return batch
+
+    def _leave_out(self, keys: list[str], batch: Any) -> None:
+        """Take away the advantage of parts of answers, and their mask if others are left."""
+        if not keys:
+            return
+        names = ["advantages", "response_mask", "loss_mask"]
+        fields = transfer_queue.kv_batch_get(
+            keys=keys, partition_id=batch.partition_id, select_fields=names
+        )
+        real = [tag for tag in batch.tags if not tag.get("is_padding")]
+        emptied = names if len(keys) < len(real) else names[:1]
+        zeros = TensorDict({name: fields[name] * 0 for name in emptied}, batch_size=len(keys))
+        transfer_queue.kv_batch_put(keys=keys, partition_id=batch.partition_id, fields=zeros)

@@ -38,6 +38,12 @@ from magellan.samplers import (  # noqa: F401  # isort: skip
     adarft,
     regions,
     frontier,
+    goldilocks,
+    informative,
+    dps,
+    bots,
+    insight,
+    cdas,
 )
 
 

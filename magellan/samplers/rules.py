@@ -73,6 +73,9 @@ class Rule:
         """Learn from all answers to a goal in one update, or from one episode."""
         self.observe(arm, group.success, group.advantage)
 
+    def end_update(self, arms: ArmStats) -> None:
+        """Learn from time: called once per policy update, after its outcomes."""
+
     def weights(self, arms: ArmStats) -> np.ndarray:
         """Return finite weights >= 0, (n_arms,), to draw in proportion to; all 0: uniformly."""
         raise NotImplementedError
@@ -151,6 +154,8 @@ class RuleChoice(Choice):
         np.add.at(self._tries, observed, outcomes.answers[numbers >= 0])
         self._last[observed] = self._step
         self._cumulative = None
+        if type(self._rule).end_update is not Rule.end_update:
+            self._rule.end_update(self._arm_stats())
 
     def draw(self, rng: np.random.Generator, n: int) -> np.ndarray | None:
         cumulative = self._cumulative_weights()

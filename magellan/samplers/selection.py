@@ -41,7 +41,7 @@ arms per block of work."""
 
 
 def nearest_draw(
-    successes: np.ndarray, failures: np.ndarray, target: float, among: int
+    successes: np.ndarray, failures: np.ndarray, target: float, among: float
 ) -> np.ndarray:
     """Probability that an arm's draw from Beta(successes, failures) is the nearest to `target`.
 

@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 
 from magellan.backends.machine import cpu_model
-from magellan.competence import EstimatorParts, Outcomes
+from magellan.competence import ESTIMATORS, EstimatorParts, Outcomes
 from magellan.config import checked_run
 from magellan.core.errors import InputError
 from magellan.core.files import new_folder, write_atomically, write_table
 from magellan.core.randomness import Streams, initial_seeds
 from magellan.core.registry import is_built_in
-from magellan.curriculum import backend_for
+from magellan.curriculum import Curriculum, backend_for
 from magellan.jobs.log import utc_now
 from magellan.jobs.provenance import code_version
 from magellan.samplers import SAMPLERS
@@ -56,6 +56,13 @@ LIMIT = 20.0  # seconds of the sampler after which a run is aborted
 ORACLE, FLOOR = "oracle", "random"
 COLUMNS: tuple[str, ...] = ("sampler", "track", "axis", "value", "seed")
 COLUMNS += ("success", "final", "seconds", "estimation_episodes")
+
+
+CHANCES = {"easy": 0.9, "middle": 0.5, "hard": 0.1, "late": 0.5}
+"""Success of a learner that does not learn, ten prompts a group; `late`: 0 until half-time."""
+GROUPS = np.repeat(list(CHANCES), 10)
+ANSWERS = 8
+STARVED_COLUMNS = ("sampler", "seed", "before", "after", "end")
 
 
 @dataclass(frozen=True)
@@ -221,6 +228,64 @@ def run(name: str, setting: Setting, seed: int) -> tuple[float, float, float, in
             break
         success[update] = learner.competence.mean()
     return float(success.mean()), float(success[-1]), seconds, sum(estimators.cost().values())
+
+
+def starved(name: str, seed: int) -> tuple[float, float, float]:
+    """Share of draws of a group that cannot be solved until half-time; a quarter is even.
+
+    In the last 50 updates before, the first 50 after, and the last 50. An update has 8 answers to
+    each of 8 prompts of 40.
+    """
+    rng, half = np.random.default_rng([seed, ANSWERS]), UPDATES // 2
+    chances = np.array([CHANCES[group] for group in GROUPS])
+    vectors = rng.normal(size=(len(GROUPS), WIDTH))
+    vectors[np.arange(len(GROUPS)), np.arange(len(GROUPS)) // 10] += SIGNAL
+    late, shares = GROUPS == "late", np.zeros(UPDATES)
+
+    def play(goals: np.ndarray) -> np.ndarray:
+        return (rng.random(len(goals)) < chances[goals]).astype(float)
+
+    spec, constants = SAMPLERS[name], {"samplers": CONSTANTS["samplers"]}
+    if spec.estimator is not None and ESTIMATORS[spec.estimator].section == "competence":
+        constants["competence"] = CONSTANTS["competence"]
+    if name == "e2h":
+        constants["e2h"] = {"updates": UPDATES}
+    curriculum = Curriculum(
+        *([str(row) for row in range(len(GROUPS))], name),
+        embed=lambda texts: vectors[np.array(texts, np.int64)],
+        seed=seed,
+        groups=GROUPS.tolist(),
+        settings=constants,
+        play=play,
+        order=[*CHANCES],
+    )
+    for update in range(UPDATES):
+        chances[late] = CHANCES["late"] if update >= half else 0.0
+        drawn = curriculum.sample(BATCH)
+        shares[update] = late[drawn].mean()
+        answers = np.repeat(drawn, ANSWERS)
+        curriculum.update(answers, play(answers))
+    spans = (half - 50, half), (half, half + 50), (UPDATES - 50, UPDATES)
+    before, after, end = (float(shares[slice(*span)].mean()) for span in spans)
+    return before, after, end
+
+
+def starvation(
+    samplers: Sequence[str] | None, seeds: int, path: Path, log: Callable[[str], Any]
+) -> None:
+    """Write `starved` of samplers, or of all, with seeds 1 to `seeds` to a table.
+
+    Raises:
+        InputError: an unknown sampler.
+    """
+    names = [SAMPLERS.find(name, "--samplers").name for name in samplers or SAMPLERS]
+    new_folder(path.parent)
+    rows: list[list[str]] = []
+    for name in names:
+        for seed in range(1, seeds + 1):
+            rows.append([name, str(seed), *(f"{share:.6g}" for share in starved(name, seed))])
+        log(name)
+    write_table(path, STARVED_COLUMNS, rows)
 
 
 def table(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from magellan.config import parse_assignment, resolve_run
 from magellan.config.modules import load_modules
@@ -17,10 +17,12 @@ from magellan.core.arguments import (
     add_seed,
     add_settings,
     file_path,
+    new_file,
     whole_number,
 )
 from magellan.core.environment import prepare_threads
 from magellan.core.errors import InputError
+from magellan.core.files import write_atomically
 from magellan.jobs.command import add_backend, backend_given
 from magellan.worlds import DEFAULT_WORLD, WORLDS
 
@@ -228,6 +230,11 @@ def add_axes(commands: Commands) -> None:
         metavar="N",
         help="runs of each sampler in each setting, seeds 1 to N (default: %(default)s)",
     )
+    axes.add_argument(
+        "--starvation",
+        action="store_true",
+        help="instead: who comes back to a group that cannot be solved at first (default: no)",
+    )
     add_modules(axes)
     add_output(axes, "table (CSV); existing rows are not recomputed")
     axes.set_defaults(command=_axes)
@@ -238,7 +245,67 @@ def _axes(options: argparse.Namespace) -> None:
     load_modules(options.module)
     from magellan.tools import axes
 
-    axes.table(options.samplers, options.seeds, options.output, partial(print, flush=True))
+    run = axes.starvation if options.starvation else axes.table
+    run(options.samplers, options.seeds, options.output, partial(print, flush=True))
+
+
+def add_order(commands: Commands) -> None:
+    order = commands.add_parser(
+        "order", help="order or draw rows by a sampler, from one pass rate each"
+    )
+    order.add_argument("rows", type=file_path, help="lines of JSON, each with a `rate` from 0 to 1")
+    order.add_argument("--sampler", required=True, metavar="NAME", help="registered (required)")
+    least = partial(whole_number, least=1)
+    order.add_argument(
+        "--answers",
+        type=partial(whole_number, least=1, most=10_000),
+        default=8,
+        metavar="N",
+        help="that a rate stands for (default: %(default)s)",
+    )
+    order.add_argument(
+        "--draws",
+        type=least,
+        metavar="N",
+        help="draw N rows by probability (default: all rows, the most probable first)",
+    )
+    order.add_argument(
+        "--distinct", action="store_true", help="draw no row twice (default: with replacement)"
+    )
+    order.add_argument(
+        "--groups", nargs="+", metavar="GROUP", help="all groups, easy to hard (default: by name)"
+    )
+    order.add_argument("--embed", metavar="MODEL", help="for samplers that read (default: none)")
+    add_settings(order, "a constant, such as mopps.candidates=4")
+    add_seed(order, "of the draws")
+    add_modules(order)
+    order.add_argument("--output", type=new_file, help="file (default: standard output)")
+    order.set_defaults(command=_order)
+
+
+def _order(options: argparse.Namespace) -> None:
+    if options.distinct and options.draws is None:
+        raise InputError("--distinct: not allowed without --draws; allowed: both")
+    settings: dict[str, Any] = {}
+    for assigned in map(parse_assignment, options.set):
+        for section, values in assigned.items():
+            both = isinstance(values, dict) and isinstance(settings.get(section), dict)
+            settings[section] = {**settings[section], **values} if both else values
+    prepare_threads(1)
+    load_modules(options.module)
+    from magellan.tools import order
+
+    rows = order.ordered(
+        order.read_rows(options.rows),
+        options.sampler,
+        *(options.answers, options.draws, options.distinct, options.seed, settings),
+        embed=options.embed,
+        order=options.groups,
+    )
+    if options.output is None:
+        print(order.written(rows), end="")
+    else:
+        write_atomically(options.output, order.written(rows).encode())
 
 
 def add_submit(commands: Commands) -> None:

@@ -151,7 +151,9 @@ class WritingTrainer(Trainer):
         advantage = None
         if self.sampler.wants_advantage:
             advantage = advantages_of(outcomes.goals, outcomes.success)
-        return grouped(outcomes.goals, outcomes.success, advantage, explored=outcomes.explored)
+        return grouped(
+            outcomes.goals, outcomes.success, advantage=advantage, explored=outcomes.explored
+        )
 
     def _play(self, goals: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         return self.collector.write(self.goals, goals, rng).rewards

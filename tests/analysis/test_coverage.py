@@ -220,7 +220,7 @@ def test_the_summary_lists_what_is_missing_and_the_seeds_of_each_sampler(
     assert coverage.run_name(MISSING[0]) in note
     assert "mean over n = 1 to 3 seeds" in text
     assert EMPTY not in text.replace(note, "")
-    printed("summary", results, "--goal-space", FULL, "--html", tmp_path / "page.html")
+    printed("page", results, tmp_path / "page.html")
     assert "<p>Incomplete grid: 16 of 36" in (tmp_path / "page.html").read_text()
     success = summary.SummaryTables(results, statistics, FULL).success("train")
     table = synthetic.frame_of(success).set_index("Sampler")

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from analysis.report import finding, summary_page
+from analysis.report import finding, summary, summary_page
 from analysis.statistics import summaries
 from analysis.statistics.intervals import permutation_test
 from analysis.tables import store
@@ -32,7 +32,7 @@ def seen(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def statistics(seen):
-    return summaries.compute(seen, summary_page.STATISTICS)
+    return summaries.compute(seen, summary.STATISTICS)
 
 
 def test_comparisons_are_counted_in_the_goal_spaces_that_have_some(tmp_path):

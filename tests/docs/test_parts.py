@@ -29,9 +29,9 @@ def test_a_snippet_runs(tmp_path: Path, name: str, absent: tuple[str, ...]) -> N
         assert unlike < 0.1
 
 
-def test_extras_that_the_page_names_exist() -> None:
+def test_extras_that_the_pages_name_exist() -> None:
     project = (ROOT / "pyproject.toml").read_text()
-    text = (ROOT / "docs" / "extend.md").read_text()
+    text = "".join((ROOT / "docs" / name).read_text() for name in ("extend.md", "trainers.md"))
     for extra in ("model", "all", "trl"):
         assert f"'.[{extra}]'" in text
         assert f"\n{extra} = [" in project

@@ -345,8 +345,6 @@ figure pie --tables TABLES --statistics STATISTICS --goal-space x --stem OUT/pie
     -> figure: 'pie' | success_by_category
 figure practice --tables TABLES --statistics STATISTICS --goal-space 25k --stem OUT/a
     -> goal space: '25k' | 1000-400-200-100-50
-summary TABLES --goal-space 25k --html OUT/a
-    -> --goal-space: '25k' | 1000-400-200-100-50
 figure aggregates --tables TABLES --statistics nowhere --goal-space x --stem OUT/a
     -> nowhere/ | file is missing
 figure aggregates --tables TABLES --statistics BROKEN --goal-space x --stem OUT/a

@@ -16,7 +16,7 @@ import pytest
 import torch
 from accelerate.data_loader import prepare_data_loader
 from torch.utils.data import DataLoader
-from transformers import TrainerControl, TrainerState
+from transformers import Trainer, TrainerControl, TrainerState
 
 from magellan.core.errors import InputError
 from magellan.curriculum import Curriculum
@@ -63,7 +63,7 @@ class Stream:
     column_names = ("prompt",)
 
 
-class StandIn:
+class StandIn(Trainer):
     """The parts of `GRPOTrainer` that the hook is about; `train` practises so many batches."""
 
     _signature_columns: list[str] | None = None
@@ -121,7 +121,9 @@ class StandIn:
 @pytest.fixture
 def hook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The integration, on the stand-in."""
-    monkeypatch.setitem(sys.modules, "trl", types.SimpleNamespace(GRPOTrainer=StandIn))
+    monkeypatch.setitem(
+        sys.modules, "trl", types.SimpleNamespace(GRPOTrainer=StandIn, RLOOTrainer=StandIn)
+    )
     monkeypatch.delitem(sys.modules, "magellan.integrations.trl", raising=False)
     yield importlib.import_module("magellan.integrations.trl")
     sys.modules.pop("magellan.integrations.trl", None)
@@ -161,9 +163,9 @@ def test_a_curriculum_gets_each_answer_once_and_draws_by_it(hook: Any, tmp_path:
     grpo.curriculum.update = lambda *outcome: (outcomes.append(outcome), update(*outcome))
     drawn = grpo.train(batches=5)
     assert len(outcomes) == grpo.curriculum.sampler.step == 5
-    for batch, (goals, success, _) in zip(drawn, outcomes, strict=True):
-        judged = [goal for goal in batch[:12] if goal != 3]
-        assert (goals, success) == (judged, [goal > 13 for goal in judged])
+    for batch, (goals, success) in zip(drawn, outcomes, strict=True):
+        assert goals == batch[:12]
+        assert success == [None if goal == 3 else goal > 13 for goal in goals]
     assert grpo.curriculum.metrics()["lost"] == sum(batch[:12].count(3) for batch in drawn)
     grpo.log({"loss": 0.5})
     assert grpo.logged["loss"] == 0.5
@@ -292,14 +294,17 @@ def test_bad_input_is_one_clear_line(hook: Any, tmp_path: Path) -> None:
         hook.CurriculumGRPOTrainer(None, [small], None, named, **own)
 
 
-def real(folder: Path, name: str, batches: list[list[int]]) -> Any:
-    """TRL's own trainer on a small model; `batches` gets the rows of each batch."""
+def real(
+    folder: Path, name: str, batches: list[list[int]], base: str = "GRPO", **given: Any
+) -> Any:
+    """A trainer of TRL's on a small model; `batches` gets the rows of each batch."""
     from datasets import Dataset
     from transformers import AutoModelForCausalLM, AutoTokenizer
-    from trl import GRPOConfig
+    from trl import GRPOConfig, RLOOConfig
+    from trl.experimental.gmpo import GMPOConfig, GMPOTrainer
 
+    from magellan.integrations import trl as ours
     from magellan.integrations.hugging_face import HiddenStates
-    from magellan.integrations.trl import CurriculumGRPOTrainer
     from magellan.model.files import BACKBONES
 
     tokenizer = AutoTokenizer.from_pretrained(BACKBONES / "zoo-mini")
@@ -318,7 +323,17 @@ def real(folder: Path, name: str, batches: list[list[int]]) -> Any:
     if name == "magellan":
         settings["competence"] = {"refresh": 2, "delay": 2, "learning_rate": 1e-2}
     curriculum = Curriculum(rows, name, HiddenStates(model, tokenizer), settings=settings)
-    args = GRPOConfig(
+
+    class Mine(ours.CurriculumMixin, GMPOTrainer):  # a subclass of theirs
+        pass
+
+    kinds = {
+        "GRPO": (GRPOConfig, ours.CurriculumGRPOTrainer),
+        "RLOO": (RLOOConfig, ours.CurriculumRLOOTrainer),
+        "GMPO": (GMPOConfig, Mine),
+    }
+    config, made = kinds[base]
+    args = config(
         str(folder),
         per_device_train_batch_size=8,
         steps_per_generation=2,
@@ -335,17 +350,20 @@ def real(folder: Path, name: str, batches: list[list[int]]) -> Any:
         disable_tqdm=True,
     )
     data = Dataset.from_dict({"prompt": rows})
-    return CurriculumGRPOTrainer(
-        model, reward, args, data, curriculum=curriculum, processing_class=tokenizer
+    return made(
+        model, reward, args, data, curriculum=curriculum, processing_class=tokenizer, **given
     )
 
 
 @pytest.mark.skipif(not HAS_TRL, reason="trl is not installed")
-@pytest.mark.parametrize("name", ["learnability", "magellan"])
-def test_trl_itself_goes_on_where_it_stopped(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "base"),
+    [("learnability", "GRPO"), ("magellan", "GRPO"), ("dps", "RLOO"), ("mopps", "GMPO")],
+)
+def test_trl_itself_goes_on_where_it_stopped(tmp_path: Path, name: str, base: str) -> None:
     whole: list[list[int]] = []
     rest: list[list[int]] = []
-    first, again = real(tmp_path, name, whole), real(tmp_path, name, rest)
+    first, again = (real(tmp_path, name, batches, base, gate="spread") for batches in (whole, rest))
     first.train()
     # Twelve steps learn from six batches of four goals, four answers each, twice.
     assert [len(batch) for batch in whole] == [16] * 6
@@ -357,3 +375,24 @@ def test_trl_itself_goes_on_where_it_stopped(tmp_path: Path, name: str) -> None:
     assert again.curriculum.sampler.step == 6
     chances = [grpo.curriculum.probabilities() for grpo in (first, again)]
     np.testing.assert_array_equal(*chances)
+
+
+@pytest.mark.skipif(not HAS_TRL, reason="trl is not installed")
+@pytest.mark.parametrize("base", ["GRPO", "RLOO", "GMPO"])
+@pytest.mark.parametrize("gate", ["all", "none", "even"])
+def test_answers_that_a_gate_refuses_change_no_weight(tmp_path: Path, gate: str, base: str) -> None:
+    """Gradients are those of the admitted goals alone: none if there are none."""
+    gates: dict[str, Any] = {
+        "all": "all",
+        "none": lambda groups: np.zeros(len(groups), bool),
+        "even": lambda groups: groups.goals % 2 == 0,
+    }
+    grpo = real(tmp_path, "random", [], base, gate=gates[gate])
+    before = {name: weight.clone() for name, weight in grpo.model.named_parameters()}
+    grpo.train()
+    moved = any((before[name] != weight).any() for name, weight in grpo.model.named_parameters())
+    assert moved == (gate != "none")
+    logged = [row for row in grpo.state.log_history if "curriculum/admitted" in row]
+    shares = {"all": 1.0, "none": 0.0}
+    assert all(row["curriculum/admitted"] == shares[gate] for row in logged if gate in shares)
+    assert all(np.isfinite(row.get("loss", 0.0)) for row in logged)

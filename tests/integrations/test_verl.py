@@ -55,8 +55,18 @@ class Queue:
     ) -> dict[str, Any]:
         assert partition_id == "train"
         columns = {field: [self.rows[key][field] for key in keys] for field in select_fields}
-        scores = torch.nested.nested_tensor(columns["rm_scores"], layout=torch.jagged)
-        return columns | {"rm_scores": scores}
+        return {
+            name: torch.nested.nested_tensor(values, layout=torch.jagged)
+            if isinstance(values[0], torch.Tensor)
+            else values
+            for name, values in columns.items()
+        }
+
+    def kv_batch_put(self, keys: list[str], partition_id: str, fields: dict[str, Any]) -> None:
+        assert partition_id == "train"
+        for name, values in fields.items():
+            for key, value in zip(keys, values.unbind(), strict=True):
+                self.rows[key][name] = value
 
 
 QUEUE = Queue()
@@ -105,13 +115,19 @@ def make_trainer() -> Iterator[Any]:
             "register_trainer": register_trainer,
         },
         "torchdata.stateful_dataloader": {"StatefulDataLoader": DataLoader},
-        "transfer_queue": {"kv_batch_get": QUEUE.kv_batch_get},
+        "transfer_queue": {
+            "kv_batch_get": QUEUE.kv_batch_get,
+            "kv_batch_put": QUEUE.kv_batch_put,
+        },
+        "tensordict": {"TensorDict": lambda fields, batch_size: fields},
     }
     with loaded("verl_trainer", stand_ins):
 
-        def make(filter_groups: Any = None, other: Any = None, **curriculum: Any) -> Any:
+        def make(
+            filter_groups: Any = None, other: Any = None, gate: Any = None, **curriculum: Any
+        ) -> Any:
             config = types.SimpleNamespace(
-                algorithm={"filter_groups": filter_groups},
+                algorithm={"filter_groups": filter_groups, "gate": gate},
                 data={"curriculum": curriculum, "sampler": {"class_path": other}},
                 trainer=types.SimpleNamespace(v1=types.SimpleNamespace(trainer_mode="curriculum")),
             )
@@ -237,6 +253,9 @@ def test_scores_that_are_not_finite_are_lost(make_sampler: Any) -> None:
     assert (metrics["lost"], metrics["informative"]) == (2, 1)
 
 
+MASKS = ("response_mask", "loss_mask")
+
+
 def answers(place: int, scores: list[float], **tag: Any) -> dict[str, dict[str, Any]]:
     """Put a row's answers, each in two parts with its score, into the queue; their tags."""
     tags = {}
@@ -245,7 +264,12 @@ def answers(place: int, scores: list[float], **tag: Any) -> dict[str, dict[str, 
             key = f"row{place}_{number}_{part}"
             rewards = torch.zeros(3 + part)
             rewards[-1] = score
-            QUEUE.rows[key] = {"extra_info": ROWS[place]["extra_info"], "rm_scores": rewards}
+            ones = {name: torch.ones(3 + part) for name in ("advantages", *MASKS)}
+            QUEUE.rows[key] = {
+                "extra_info": ROWS[place]["extra_info"],
+                "rm_scores": rewards,
+                **ones,
+            }
             tags[key] = {"status": "success", **tag}
     return tags
 
@@ -255,6 +279,7 @@ def practise(trainer: Any, tags: dict[str, dict[str, Any]]) -> None:
     metrics: dict[str, Any] = {}
     assert trainer._compute_advantage(batch, metrics) is batch
     assert metrics.pop("advantages") == len(tags)
+    metrics.pop("curriculum/admitted", None)
     assert {*metrics} == {*trainer.curriculum_sampler.curriculum.metrics("curriculum/")}
 
 
@@ -267,6 +292,29 @@ def test_the_trainer_counts_each_answer_once_and_no_padding(make_trainer: Any) -
     assert now[7] == 0.5
     assert now[2] == 0.0
     assert curriculum.state_dict()["episodes"] == 8
+
+
+@pytest.mark.parametrize(
+    ("gate", "kept"), [(None, {2, 5, 7}), ("all", {2, 5, 7}), ("spread", {7}), ("mixed", {7})]
+)
+def test_answers_that_the_gate_refuses_are_not_trained_on(
+    make_trainer: Any, gate: str | None, kept: set[int]
+) -> None:
+    trainer = make_trainer(gate=gate, sampler="random")
+    put = answers(7, [1.0, 0.0]) | answers(2, [0.0, 0.0]) | answers(5, [1.0, 1.0])
+    practise(trainer, put | answers(3, [1.0], is_padding=True))
+    for key in put:
+        trained = int(key[3]) in kept
+        for name in ("advantages", *MASKS):
+            assert (QUEUE.rows[key][name] == trained).all(), (key, name)
+    assert trainer.curriculum_sampler.curriculum.state_dict()["episodes"] == 6
+
+
+def test_masks_stay_where_nothing_is_admitted(make_trainer: Any) -> None:
+    """A mean over no tokens would not be a number."""
+    practise(make_trainer(gate="spread", sampler="random"), answers(2, [0.0, 0.0]))
+    assert (QUEUE.rows["row2_0_0"]["advantages"] == 0).all()
+    assert (QUEUE.rows["row2_0_0"]["response_mask"] == 1).all()
 
 
 def test_the_trainer_draws_by_its_curriculum(make_trainer: Any) -> None:
@@ -288,5 +336,33 @@ def test_the_trainer_refuses_to_lose_groups(make_trainer: Any) -> None:
         InputError, match=r"^algorithm.filter_groups.enable: True; .*allowed: False"
     ):
         make_trainer({"enable": True}, sampler="random")
+    with pytest.raises(
+        InputError, match=r"^algorithm.gate: 'none' is not allowed; allowed: all, s"
+    ):
+        make_trainer(gate="none", sampler="random")
     with pytest.raises(InputError, match=r"^data.sampler.class_path: 'pkg://mine' is not allowed"):
         make_trainer(other="pkg://mine", sampler="random")
+
+
+def test_verl_0_5_to_0_7_themselves_make_it_and_tell_it_scores() -> None:
+    """Not 0.6, which imports what transformers 5 no longer has."""
+    pytest.importorskip("verl.experimental.dataset.sampler", reason="none of these is installed")
+    main_ppo = pytest.importorskip("verl.trainer.main_ppo", exc_type=ImportError)
+    from omegaconf import OmegaConf
+    from verl import DataProto
+
+    class Data(list[dict[str, Any]]):
+        dataframe = ROWS
+
+    place = {"class_path": "pkg://magellan.integrations.verl", "class_name": "CurriculumSampler"}
+    curriculum = {"sampler": "mopps", "seed": 1}
+    data = {"sampler": place, "dataloader_num_workers": 0, "curriculum": curriculum}
+    sampler = main_ppo.create_rl_sampler(OmegaConf.create(data), Data(ROWS))
+    assert len([*sampler]) == len(ROWS)
+    rows = np.repeat(np.arange(len(ROWS)), 4)
+    scores = torch.zeros(len(rows), 5)
+    scores[:, -1] = torch.tensor(rows > 6) * (torch.arange(len(rows)) % 2)
+    extra = np.array([ROWS[row]["extra_info"] for row in rows], dtype=object)
+    for _ in range(4):
+        sampler.update(DataProto.from_dict({"token_level_scores": scores}, {"extra_info": extra}))
+    assert sampler.curriculum.probabilities()[7:].sum() > 0.9

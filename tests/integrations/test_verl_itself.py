@@ -99,6 +99,7 @@ def config_of(folder: Path, steps: int, resume: str) -> Any:
         *(f"trainer.default_local_dir={folder}/checkpoints", f"trainer.resume_mode={resume}"),
         *("trainer.v1.trainer_mode=curriculum", "trainer.n_gpus_per_node=1", "trainer.logger=[]"),
         *(f"+data.curriculum.{setting}" for setting in CURRICULUM),
+        "+algorithm.gate=spread",
     ]
     configs = f"{Path(verl.__file__).parent}/trainer/config"
     with hydra.initialize_config_dir(configs, version_base=None):
@@ -136,6 +137,18 @@ def train(queue: Any, folder: Path, steps: int, resume: str) -> tuple[list[int],
 
         def _update_actor(self, batch: Any, metrics: Any) -> Any:
             assert any(tag.get("is_padding") for tag in batch.tags)
+            tags = zip(batch.keys, batch.tags, strict=True)
+            names = ["extra_info", "advantages", "response_mask", "loss_mask"]
+            data = queue.kv_batch_get(
+                keys=[key for key, tag in tags if not tag.get("is_padding")],
+                partition_id=batch.partition_id,
+                select_fields=names,
+            )
+            places = [extra["index"] // 3 for extra in data["extra_info"]]
+            admitted = [place >= SOLVABLE for place in places]  # the others all score 0
+            for name in names[1:]:
+                some = [bool(values.any()) for values in data[name].unbind()]
+                assert some == (admitted if any(admitted) or name == "advantages" else [True] * 48)
             return batch
 
         def _compute_metrics(self, *arguments: Any, **named: Any) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from math import comb, exp
+from math import comb, exp, factorial, log, sqrt
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ import pytest
 from magellan.competence import Outcomes
 from magellan.competence.arms import Regions
 from magellan.samplers import SAMPLERS, GoalSampler, SamplerParts, make_sampler
+from magellan.samplers.insight import information
 from tests.samplers.few_goals import FewGoals, Given, estimator_of, exploration
 from tests.samplers.test_vectors_groups import VECTORS as GROUP_VECTORS
 
@@ -108,6 +109,106 @@ def fast_slow() -> np.ndarray:
     return np.append(even([1 / (1 + exp((mean - value) / spread)) for value in progress]), 0.0)
 
 
+def bots(forget: float, implicit: float) -> np.ndarray:
+    """Counts <- (1 - forget) counts + forget + new; of goals not played, implicit * .2 p answers.
+
+    All groups have one answer. 3.5 goals an update: a draw is the nearest of 5 / 3.5. Densities on
+    a grid. modelscope/Trinity-RFT, trinity/buffer/selector: diff_estimator.py:40-55, 79-104.
+    """
+    won, lost = np.ones((2, 5))
+    for episodes in STREAM[:4]:
+        new = np.zeros((2, 5))
+        for goal, success, _ in episodes:
+            new[1 - success, goal] += 1
+        played, p = new.sum(axis=0) > 0, np.array(ESTIMATES["now"])
+        answers = new.sum() / played.sum()
+        won = (1 - forget) * won + forget + np.where(played, new[0], implicit * answers * p)
+        lost = (1 - forget) * lost + forget + np.where(played, new[1], implicit * answers * (1 - p))
+    x = (np.arange(20_000) + 0.5) / 20_000
+    density = x ** (won[:, None] - 1) * (1 - x) ** (lost[:, None] - 1)
+    by_distance = (density + density[:, ::-1])[:, :10_000][:, ::-1]
+    by_distance /= by_distance.sum(axis=1, keepdims=True)
+    nearer = by_distance.mean(axis=0).cumsum()
+    chance = by_distance * (1 - np.append(0, nearer[:-1])) ** (5 / 3.5 - 1)
+    return even(list(chance.sum(axis=1)))
+
+
+TWICE = [[(0, 1, 0), (0, 0, 0), (1, 0, 0), (3, 1, 0)], [(0, 0, 0), (1, 0, 0), (2, 1, 0)], []]
+"""Goal 0 is half solved in the first update."""
+
+
+def dps() -> np.ndarray:
+    """Goal by goal: transition counts halved to 1 each update, and the predicted second state.
+
+    maoyixiu/DPS, recipe/dps/task_sampler.py:70-115, 160-208.
+    """
+    partly = []
+    for goal in range(5):
+        counts, before, state = np.ones((3, 3)), np.full(3, 1 / 3), np.full(3, 1 / 3)
+        for episodes in TWICE:
+            seen = {success for played, success, _ in episodes if played == goal}
+            now = np.eye(3)[1 if len(seen) > 1 else 2 * seen.pop()] if seen else state
+            moved = np.outer(now, before) * counts / counts.sum(axis=0)
+            any_seen = any(played == goal for played, *_ in episodes)
+            counts = 0.5 * counts + 0.5 + any_seen * moved / moved.sum()
+            before, state = now, counts / counts.sum(axis=0) @ now
+        partly.append(round(state[1], 9))
+    return likeliest(partly, 3)
+
+
+def likeliest(scores: list[float], among: int) -> np.ndarray:
+    """Chance of the largest score among so many of the goals, drawn with replacement."""
+    n = len(scores)
+    best = [
+        (sum(b <= a for b in scores) / n) ** among - (sum(b < a for b in scores) / n) ** among
+        for a in scores
+    ]
+    return np.array([chance / scores.count(a) for chance, a in zip(best, scores, strict=True)])
+
+
+def insight() -> np.ndarray:
+    """p (1 - p) exp(-3 (p - .3)^2) times entropy before minus mean entropy after one answer.
+
+    Digamma at whole numbers is a sum of 1 / k, less a constant that cancels.
+    """
+
+    def entropy(a: int, b: int) -> float:
+        psi = [0.0, *np.cumsum(1 / np.arange(1.0, a + b))]
+        beta = factorial(a - 1) * factorial(b - 1) / factorial(a + b - 1)
+        return (
+            log(beta) + (a + b - 2) * psi[a + b - 1] - (a - 1) * psi[a - 1] - (b - 1) * psi[b - 1]
+        )
+
+    scores = []
+    for past in HISTORY.values():
+        a, b = 1 + sum(past), 1 + len(past) - sum(past)
+        p = a / (a + b)
+        gain = entropy(a, b) - p * entropy(a + 1, b) - (1 - p) * entropy(a, b + 1)
+        scores.append(p * (1 - p) * exp(-3 * (p - 0.3) ** 2) * gain)
+    return likeliest(scores, 16)
+
+
+def cdas() -> np.ndarray:
+    """Difficulties and ability; a batch is of three goals, half on each side if there are.
+
+    DeyangKong/CDAS, verl/utils/dataset/rl_cdas_dataset.py:40-80, 105-141.
+    """
+    difficulty, ability, seen = [0.0] * 5, 0.0, [1] * 5
+    for episodes in STREAM:
+        before = [*difficulty]
+        for goal in {goal for goal, *_ in episodes}:
+            won = [success for played, success, _ in episodes if played == goal]
+            surprise = 1 / (1 + exp(before[goal] - ability)) - sum(won) / len(won)
+            seen[goal] += 1
+            difficulty[goal] += (surprise - before[goal]) / seen[goal]
+        ability -= (sum(difficulty) - sum(before)) / 5
+    order = sorted(range(5), key=lambda goal: difficulty[goal])
+    easier = [goal for goal in reversed(order) if difficulty[goal] <= ability]
+    harder = [goal for goal in order if difficulty[goal] > ability]
+    assert (len(easier), len(harder)) == (4, 1)  # so the batch takes two of the easier
+    return np.array([1 / 3 if goal in easier[:2] + harder else 0.0 for goal in range(5)])
+
+
 @dataclass
 class Vector:
     """Settings and estimates of a sampler, and what it must then draw, without exploration."""
@@ -186,6 +287,22 @@ VECTORS = [
         {"levels": 4, "explore": 0.3, "kinds": 2},
         estimates={**ESTIMATES, "now": [0.5, 0.33, 0.9, 1.0, 0.2]},
     ),
+    Vector(
+        "goldilocks",
+        even([sqrt(p * (1 - p)) for p in ESTIMATES["now"]]),
+        estimates=ESTIMATES,
+    ),
+    Vector("bots", bots(0.1, 0.1), estimates=ESTIMATES, rtol=5e-3),
+    Vector(
+        "bots",
+        bots(0.5, 1.0),
+        {"forget": 0.5, "implicit": 1.0},
+        estimates=ESTIMATES,
+        rtol=5e-3,
+    ),
+    Vector("dps", dps(), {"decay": 0.5, "candidates": 3}, stream=TWICE),
+    Vector("insight", insight()),
+    Vector("cdas", cdas()),
 ]
 
 
@@ -220,3 +337,18 @@ def test_probabilities_are_those_of_the_formula(vector: Vector) -> None:
 def test_every_sampler_has_a_vector() -> None:
     named = {vector.sampler for vector in VECTORS} | {name for name, *_ in GROUP_VECTORS}
     assert named == set(SAMPLERS)
+
+
+@pytest.mark.parametrize(("won", "lost"), [(1, 1), (3, 9), (1, 40), (2.5, 0.5)])
+@pytest.mark.parametrize("answers", [1, 8])
+def test_what_a_group_of_answers_tells_of_the_success_rate(won, lost, answers) -> None:
+    """Mean of log(P(k | p) / P(k)) over p, on a grid, and over k of the binomial distribution."""
+    p = (np.arange(200_000) + 0.5) / 200_000
+    density = p ** (won - 1.0) * (1 - p) ** (lost - 1.0)
+    density /= density.sum()
+    gain = 0.0
+    for k in range(answers + 1):
+        given = comb(answers, k) * p**k * (1 - p) ** (answers - k)
+        gain += (density * given * np.log(given / (density @ given))).sum()
+    found = information(np.array([won]), np.array([lost]), answers)
+    np.testing.assert_allclose(found, gain, rtol=1e-3)

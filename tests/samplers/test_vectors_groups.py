@@ -99,6 +99,23 @@ VECTORS = [
     ("adarft", {"batch": 2}, [[(GRASP, 1)] * 2, [(PLANT, 0), (PLANT, 1)]], [0, 1, 0]),
     ("adarft", {"batch": 2}, [[(GRASP, 1)] * 4], [0, 0, 1]),
     ("adarft", {"batch": 2}, [[(GRASP, 1)] * 6, [(CARNIVORE, 0)] * 2], [0, 1, 0]),
+    # marin-community/marin, `BinStats.apply_step`, `Directional`, `group_informative_curve`: of two
+    # answers, the mean of 1 - p^2 - (1 - p)^2 under Beta(a, b) is 2 a b / ((a + b) (a + b + 1)).
+    # Counts after two updates: grasp 1.75 and .75, plant .75 and 1.25, carnivore .75 and .75; so
+    # .388889, .393750, .388889.
+    (
+        "informative",
+        {"answers": 2, "decay": 0.5, "reversion": 1.0},
+        [[(GRASP, 1), (GRASP, 1), (PLANT, 0)], []],
+        [0.331950, 0.336100, 0.331950],
+    ),
+    # Grasp: 2 * 99 / 10100 = .019604, the others 1/3: a share of .028567, below .6 / 3.
+    (
+        "informative",
+        {"answers": 2, "decay": 1.0, "reversion": 0.0, "floor": 0.6},
+        [[(GRASP, 0)] * 98],
+        [0.170733, 0.414634, 0.414634],
+    ),
 ]
 
 

@@ -179,3 +179,29 @@ def test_the_pages_are_those_of_the_tables():
         assert int(row["n"]) > 1
         assert float(row["success_low"]) <= float(row["success"]) <= float(row["success_high"])
     assert json.loads((REFERENCE / "axes" / "axes.json").read_text())["batch"] == axes.BATCH
+
+
+@pytest.mark.parametrize(
+    ("name", "comes_back"), [("random", True), ("informative", True), ("adarft", False)]
+)
+def test_a_group_that_cannot_be_solved_at_first_is_starved_or_not(
+    name: str, comes_back: bool
+) -> None:
+    before, after, end = axes.starved(name, 1)
+    assert (end >= 0.125) == comes_back
+    assert max(before, after, end) <= 1.0
+
+
+def test_starvation_is_written_for_each_sampler_and_seed(tmp_path, monkeypatch):
+    monkeypatch.setattr(axes, "UPDATES", 100)
+    axes.starvation(["dump", "random"], 2, tmp_path / "starved.csv", print)
+    rows = list(csv.reader((tmp_path / "starved.csv").open()))
+    assert tuple(rows[0]) == axes.STARVED_COLUMNS
+    assert [row[:2] for row in rows[1:]] == [
+        ["dump", "1"],
+        ["dump", "2"],
+        ["random", "1"],
+        ["random", "2"],
+    ]
+    with pytest.raises(InputError, match=r"^--samplers: 'dmp'"):
+        axes.starvation(["dmp"], 1, tmp_path / "starved.csv", print)

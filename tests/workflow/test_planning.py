@@ -32,7 +32,7 @@ def test_a_plain_call_plans_the_default_grid_with_the_default_profile(project):
     experiment = load_experiment(yaml.safe_load(default))
     runs = len(experiment.samplers) * len(experiment.goal_spaces) * len(experiment.seeds)
     assert "profiles/default" in project.snakemake("-n").stdout
-    once = dict.fromkeys(("combine", "statistics", "numbers", "summary", "coverage"), 1)
+    once = dict.fromkeys(("combine", "statistics", "summary", "coverage"), 1)
     assert project.planned() == {"train": runs, **once, **DRAWN}
 
 
@@ -88,7 +88,7 @@ def test_the_names_in_the_workflow_are_those_of_the_analysis(shared_project):
     expected |= {f"results/default/statistics/{name}.csv" for name in STATISTICS}
     assert expected <= results
     figures = {f"{name}.{end}" for name in PLAIN_FIGURES for end in ("png", "pdf")}
-    pages = {"numbers.html", "coverage.html"}
+    pages = {"coverage.html"}
     assert {Path(path).name for path in results - expected} == figures | pages
 
 

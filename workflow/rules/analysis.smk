@@ -61,38 +61,7 @@ for statistic in user_defined(STATISTICS):
             "--only {params.statistic} {params.modules:q} > {log:q} 2>&1"
 
 
-rule numbers:
-    input:
-        tables=tables_in(FOLDER),
-        statistics=statistics_in(FOLDER),
-        code=code_of(*COMPUTING, "report"),
-    output:
-        page=report(
-            f"{FOLDER}/figures/{{goal_space}}/numbers.html",
-            caption="../report/numbers.rst",
-            category="1. Success",
-            labels={"Figure": "Success in numbers", "Goal space": "{goal_space}"},
-        ),
-    log:
-        f"{FOLDER}/logs/figures/{{goal_space}}/numbers.log",
-    retries: 0
-    group:
-        analysis_group
-    conda:
-        "../../environment.yml"
-    resources:
-        mem_mb=1000,
-        runtime=10,
-    params:
-        folder=constant(FOLDER),
-    message:
-        "numbers of {params.folder}, {wildcards.goal_space}"
-    shell:
-        "python -m analysis summary {params.folder:q} --goal-space {wildcards.goal_space:q} "
-        "--html {output.page:q} > {log:q} 2>&1"
-
-
-# The finding on one page; the JSON is for the terminal and the report's first page.
+# Finding, figures and numbers on one page, which the report shows; the JSON is for the terminal.
 rule summary:
     input:
         tables=tables_in(FOLDER),
@@ -101,7 +70,12 @@ rule summary:
         code=code_of(*DRAWING, "report"),
         captions=captions(CHECKOUT),
     output:
-        page=f"{FOLDER}/summary.html",
+        page=report(
+            f"{FOLDER}/summary.html",
+            caption="../report/summary.rst",
+            category="0. What was found",
+            labels={"Page": "The finding, figures and numbers"},
+        ),
         finding=f"{FOLDER}/summary.json",
     log:
         f"{FOLDER}/logs/summary.log",

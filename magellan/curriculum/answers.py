@@ -1,0 +1,104 @@
+"""Answers as users give them, and gates: which groups of them are trained on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from magellan.competence import Outcomes
+from magellan.competence.groups import advantages_of
+from magellan.core.errors import InputError, not_allowed
+
+Gate = Callable[[Outcomes], np.ndarray]
+"""Groups of answers, one row a goal, to whether they are trained on, bool (rows,)."""
+GATES: Mapping[str, Gate] = {
+    "all": lambda groups: np.ones(len(groups), bool),
+    "spread": lambda groups: groups.spread > 0,
+    "mixed": lambda groups: (groups.success > 0) & (groups.success < 1),
+}
+"""`spread`: rewards differ, as in the dynamic sampling of DAPO (Yu et al. 2025, arXiv 2503.14476);
+`mixed`: some answers succeed and some do not."""
+
+
+def checked_gate(gate: str | Gate) -> Gate:
+    """The gate of this name, or the function itself.
+
+    Raises:
+        InputError: the name is unknown.
+    """
+    if callable(gate):
+        return gate
+    if not isinstance(gate, str) or gate not in GATES:
+        raise not_allowed("gate", gate, f"{', '.join(GATES)}, or a function")
+    return GATES[gate]
+
+
+def admitted_by(gate: Gate, groups: Outcomes) -> np.ndarray:
+    """Goals (k,) of the groups that a gate admits.
+
+    Raises:
+        InputError: it returns something else than a bool for each group.
+    """
+    passed = np.asarray(gate(groups))
+    if passed.shape != (len(groups),) or (len(groups) and passed.dtype != bool):
+        raise not_allowed("gate: its answer", passed.tolist(), f"a bool for each of {len(groups)}")
+    return groups.goals[passed.astype(bool)]
+
+
+def group_advantages(indices: Any, rewards: Any) -> np.ndarray:
+    """|reward - mean reward of the same goal| of each episode (m,), as GRPO's, not normalised.
+
+    Exactly 0 where rewards of a goal are equal; NaN for lost ones, which no mean includes.
+
+    Args:
+        indices: goals (m,), several episodes each.
+        rewards: of these episodes, (m,).
+
+    Raises:
+        InputError: these are no numbers, or not as many.
+    """
+    given, values = numbers("indices", indices), numbers("rewards", rewards)
+    if len(given) != len(values):
+        raise not_allowed("rewards", len(values), f"one for each of {len(given)} indices")
+    return advantages_of(given, values)
+
+
+def plain(values: Any) -> Any:
+    """Numbers without autograd, device or half precision; None as NaN; lists as lists."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+        return (values.double() if values.is_floating_point() else values).numpy()
+    if isinstance(values, list | tuple):
+        return [plain(value) for value in values]
+    return math.nan if values is None else values
+
+
+def rounding_of(values: Any) -> float:
+    """Relative error of numbers in their format, if it is coarser than float32; otherwise 0."""
+    listed = values if isinstance(values, list | tuple) else [values]
+    formats = {str(getattr(value, "dtype", "")).removeprefix("torch.") for value in listed}
+    return max({"bfloat16": 2.0**-8, "float16": 2.0**-11}.get(name, 0.0) for name in [*formats, ""])
+
+
+def numbers(name: str, values: Any) -> np.ndarray:
+    """An argument as an array of float64 (m,), NaN for None."""
+    try:
+        numbers = np.asarray(plain(values)).reshape(-1)
+    except ValueError:  # ragged
+        raise not_allowed(name, values, "one number for each episode") from None
+    if numbers.dtype == object:
+        numbers = np.array([math.nan if value is None else value for value in numbers])
+    if numbers.dtype.kind not in "biuf" and len(numbers):
+        raise not_allowed(name, numbers.tolist()[0], "numbers")
+    return numbers.astype(np.float64)
+
+
+def check_length(goals: np.ndarray, **columns: np.ndarray | None) -> None:
+    for name, values in columns.items():
+        if values is not None and len(values) != len(goals):
+            raise InputError(
+                f"outcomes: shapes of goals, {name} {goals.shape, values.shape}; must be equal"
+            )

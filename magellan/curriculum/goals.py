@@ -1,0 +1,84 @@
+"""The goals of a curriculum: their texts, groups and keys."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from magellan.core.errors import InputError, not_allowed, shown
+from magellan.curriculum.answers import numbers, plain
+from magellan.worlds import Categories
+from magellan.worlds.texts import Texts
+
+SINGLE_GROUP = "all"
+"""Name of the group of all goals if none are given."""
+
+
+class Goals:
+    """Texts, numbers of groups, and keys or None, each (n,); `extend` appends to them."""
+
+    def __init__(self, categories: Categories) -> None:
+        self.categories = categories
+        self.texts: list[str] = []
+        self.numbers: list[int] = []
+        self.keys: list[str | None] = []
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def world(self) -> Texts:
+        """The world of these goals."""
+        return Texts(self.texts, np.array(self.numbers), self.categories)
+
+    def truncate(self, n: int) -> None:
+        """Drop all but the first n goals."""
+        for values in (self.texts, self.numbers, self.keys):
+            del values[n:]
+
+    def rows(self, indices: Any) -> np.ndarray:
+        """Rows (m,) int64 of goals given by row, text or key."""
+        allowed = f"0 to {len(self) - 1}, or the texts or keys of goals"
+        listed = [indices] if isinstance(indices, str) else indices
+        if any(isinstance(name, str) for name in listed):
+            named = Counter([*self.texts, *(key for key in self.keys if key is not None)])
+            rows = {
+                name: row for names in (self.texts, self.keys) for row, name in enumerate(names)
+            }
+            for name in listed:
+                if named[name] != 1:
+                    which = f"a name of {named[name]} goals" if named[name] else "not a goal"
+                    raise InputError(f"indices: {shown(name)} is {which}; allowed: {allowed}")
+            return np.array([rows[name] for name in listed], dtype=np.int64)
+        goals = numbers("indices", listed)
+        wrong = ~((goals >= 0) & (goals < len(self)) & (goals == np.trunc(goals)))
+        if wrong.any() or np.asarray(plain(listed)).dtype == bool:
+            raise not_allowed("indices", plain(listed)[int(wrong.argmax())], allowed)
+        return goals.astype(np.int64)
+
+    def extend(
+        self, goals: Sequence[str], groups: Sequence[str] | None, keys: Sequence[str] | None
+    ) -> None:
+        """Validate and append goals, their groups and their keys.
+
+        Raises:
+            InputError: these are no goals, groups or keys, or not as many.
+        """
+        strings = hasattr(goals, "__len__") and all(isinstance(goal, str) for goal in goals)
+        if isinstance(goals, str) or not strings or not len(goals):
+            raise InputError("goals: empty, or not all strings; allowed: a list of strings")
+        names = self.categories.names
+        group_names = [SINGLE_GROUP] * len(goals) if groups is None else list(groups)
+        unknown = [name for name in group_names if name not in names]
+        if len(group_names) != len(goals) or unknown:
+            raise InputError(
+                f"groups: {shown(unknown or len(group_names))} is not allowed; allowed: one for "
+                f"each of {len(goals)} goals, of {', '.join(names)}"
+            )
+        if keys is not None and not (len(keys) == len(goals) == len(set(keys) - {*self.keys})):
+            raise not_allowed("keys", list(keys), f"another name for each of {len(goals)} goals")
+        self.keys += [None] * len(goals) if keys is None else map(str, keys)
+        self.texts += map(str, goals)
+        self.numbers += [names.index(name) for name in group_names]

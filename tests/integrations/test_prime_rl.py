@@ -1,0 +1,130 @@
+"""A curriculum as prime-rl's `TaskSampler`: a stand-in of its interface, and of what it passes.
+
+Signatures are those of src/prime_rl/orchestrator/curriculum at 559b447: samplers/base.py, base.py.
+prime-rl needs Python 3.12 and a GPU.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+import sys
+import types
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from magellan.core.errors import InputError
+
+
+class TaskSampler(Iterator[Any], ABC):
+    @abstractmethod
+    def __next__(self) -> Any: ...
+
+    def observe(self, group: list[Any]) -> None: ...
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None: ...
+
+    def metrics(self) -> dict[str, float]:
+        return {}
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    parts = ["prime_rl", "orchestrator", "curriculum", "samplers"]
+    for end in range(1, len(parts)):
+        monkeypatch.setitem(sys.modules, ".".join(parts[:end]), types.ModuleType(parts[0]))
+    monkeypatch.setitem(
+        sys.modules, ".".join(parts), types.SimpleNamespace(TaskSampler=TaskSampler)
+    )
+    yield importlib.import_module("magellan.integrations.prime_rl").CurriculumSampler
+    sys.modules.pop("magellan.integrations.prime_rl", None)
+
+
+def task(number: int, key: str | None = "") -> Any:
+    data = types.SimpleNamespace(idx=number, prompt=f"What is {number} + {number}?")
+    return types.SimpleNamespace(data=data, key=f"key{number}" if key == "" else key)
+
+
+TASKS = [task(number) for number in range(10)]
+
+
+def group(of: Any, rewards: list[float | None], trainable: bool = True) -> list[Any]:
+    """Finished episodes of a task, a trace each; None: the rollout failed."""
+    agent = types.SimpleNamespace(trainable=trainable)
+    return [
+        types.SimpleNamespace(
+            task=of,
+            traces=[types.SimpleNamespace(reward=r or 0.0, has_error=r is None, agent=agent)],
+        )
+        for r in rewards
+    ]
+
+
+def practise(sampler: Any, groups: int) -> list[str]:
+    """Rewards differ from task 7 on."""
+    drawn = []
+    for _ in range(groups):
+        chosen = next(sampler)
+        drawn.append(chosen.key)
+        number = chosen.data.idx
+        sampler.observe(group(chosen, [float(number > 6), 0.0, None if number == 3 else 0.0]))
+    return drawn
+
+
+@pytest.mark.parametrize("name", ["mopps", "dps", "learnability"])
+def test_it_practises_what_it_can_learn_and_goes_on_where_it_stopped(made: Any, name: str) -> None:
+    arguments = {"sampler": name, "settings": {"samplers": {"epsilon_decay": 10.0}}}
+    first, again = (made(TASKS, groups_per_step=4, **arguments) for _ in range(2))
+    practise(first, 121)  # one group of the next step is waiting
+    assert first.curriculum.sampler.step == 30
+    again.load_state_dict(pickle.loads(pickle.dumps(first.state_dict())))  # noqa: S301  # as it does
+    rest = practise(first, 40)
+    assert practise(again, 40) == rest
+    assert sum(key in ("key7", "key8", "key9") for key in rest) > 20
+    assert all(isinstance(value, float) for value in first.metrics().values())
+
+
+def test_groups_of_a_step_are_learnt_from_in_any_order(made: Any) -> None:
+    groups = [group(TASKS[n], [1.0, 0.0, float(n > 5)]) for n in (8, 2, 5, 9)]
+    chances = []
+    for order in (groups, groups[::-1]):
+        sampler = made(TASKS, groups_per_step=4, sampler="plr")
+        for one in order:
+            sampler.observe(one)
+        chances.append(sampler.curriculum.probabilities().tolist())
+    assert chances[0] == chances[1]
+
+
+def test_errors_and_others_agents_are_lost(made: Any) -> None:
+    sampler = made(TASKS, groups_per_step=3, sampler="random", solved=1.0)
+    sampler.observe(group(TASKS[0], [None, 1.0, 1.0]))
+    sampler.observe(group(TASKS[1], [1.0], trainable=False))
+    sampler.observe([types.SimpleNamespace(task=TASKS[2], traces=[])])
+    metrics = sampler.metrics()
+    assert (metrics["lost"], metrics["coverage"], metrics["mastered"]) == (3, 0.1, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "given", "says"),
+    [
+        (iter(TASKS), {}, "tasks: without an end"),
+        ([task(0, None)], {}, "tasks: a key is missing"),
+        ([task(0), task(0)], {}, "tasks: a key is missing, or the same in two"),
+        (TASKS, {"groups_per_step": 0}, "groups_per_step: 0 is not allowed; allowed: >= 1"),
+        (TASKS, {"sampler": "mops"}, "sampler: 'mops'"),
+    ],
+)
+def test_bad_input_is_one_clear_line(made: Any, tasks: Any, given: Any, says: str) -> None:
+    with pytest.raises(InputError, match=f"^{says}"):
+        made(tasks, **{"groups_per_step": 1, "sampler": "random"} | given)
+
+
+def test_an_unknown_task_is_refused(made: Any) -> None:
+    with pytest.raises(InputError, match=r"^task key: 'key11' is not allowed; allowed: those of"):
+        made(TASKS, groups_per_step=1, sampler="random").observe(group(task(11), [1.0]))

@@ -1,0 +1,130 @@
+"""Rows in order, from pass rates."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from magellan.cli import main
+
+RATES = [0.0, 0.125, 0.5, 0.875, 1.0, 0.5]
+
+
+def write(folder: Path, rows: list[Any]) -> str:
+    path = folder / "rates.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+def rows(**more: list[Any]) -> list[dict[str, Any]]:
+    prompts = [f"What is {n} + {n}?\u2028" for n in range(6)]
+    every = [{"prompt": p, "rate": rate} for p, rate in zip(prompts, RATES, strict=True)]
+    return [row | {key: values[i] for key, values in more.items()} for i, row in enumerate(every)]
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, Any]]:
+    assert main(["order", *arguments]) == 0
+    return [json.loads(line) for line in capsys.readouterr().out.split("\n") if line]
+
+
+def test_rows_come_by_falling_probability_and_keep_their_keys(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """p (1 - p) of these rates: 0, 7/64, 16/64, 7/64, 0, 16/64."""
+    path = write(tmp_path, rows(id=list("abcdef")))
+    found = run(capsys, path, "--sampler", "learnability")
+    assert [row["id"] for row in found] == ["c", "f", "b", "d", "a", "e"]
+    expected = np.array([16, 16, 7, 7, 0, 0]) / 46
+    np.testing.assert_allclose([row["probability"] for row in found], expected, rtol=1e-5)
+    assert {*found[0]} == {"id", "prompt", "rate", "probability"}
+
+
+def test_rows_are_drawn_by_probability(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, rule = write(tmp_path, rows()), ("--sampler", "pools", "--set", "pools.extreme=1e-6")
+    drawn = run(capsys, path, *rule, "--draws", "40")
+    assert (len(drawn), {row["rate"] for row in drawn}) == (40, {0.5})
+    assert run(capsys, path, *rule, "--draws", "40") == drawn
+    distinct = run(capsys, path, *rule, "--draws", "6", "--distinct")
+    assert sorted(row["rate"] for row in distinct) == sorted(RATES)
+    assert run(capsys, path, *rule, "--output", str(tmp_path / "out.jsonl")) == []
+    assert len((tmp_path / "out.jsonl").read_text().split("\n")) == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("informative", ()),
+        ("adarft", ("--groups", "b", "a", "--set", "adarft.batch=8")),
+        ("dps", ()),
+    ],
+)
+def test_rules_over_groups_and_others_take_the_same_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, more: tuple[str, ...]
+) -> None:
+    path = write(tmp_path, rows(group=list("aabbbb")))
+    found = run(capsys, path, "--sampler", name, *more)
+    assert sum(row["probability"] for row in found) == pytest.approx(1.0, rel=1e-4)
+
+
+BAD = [
+    ([], "no rows"),
+    ([5], "line 1: a int; allowed: an object"),
+    ([{"rate": 0.5}, {"rate": 1.2}], "line 2: rate: 1.2 is not allowed; allowed: a number from 0"),
+    ([{"prompt": "a"}], "line 1: rate: None is not allowed"),
+    ([{"rate": True}], "line 1: rate: True is not allowed"),
+    ([{"rate": float("nan")}], "line 1: rate: nan is not allowed"),
+    ([{"rate": "0.5"}], "line 1: rate: '0.5' is not allowed"),
+    ([{"rate": 0.5, "prompt": 7}], "line 1: prompt: 7 is not allowed"),
+    ([{"rate": 0.5, "prompt": [{"role": "user"}]}], "line 1: prompt: [{'role': 'user'}] is not"),
+    ([{"rate": 0.5, "group": 1}], "line 1: group: 1 is not allowed; allowed: a text"),
+    ([{"rate": 0.5, "group": "a"}, {"rate": 0.5}], "group: in 1 of 2 rows; allowed: all or none"),
+    ([{"rate": 0.5, "probability": 1}], "line 1: probability: not allowed, as it is added"),
+]
+
+
+@pytest.mark.parametrize(("lines", "says"), BAD)
+def test_bad_rows_are_one_clear_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], lines: list[Any], says: str
+) -> None:
+    assert main(["order", write(tmp_path, lines), "--sampler", "random"]) != 0
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert f"rates.jsonl: {says}" in said.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--sampler", "mops"], "sampler: 'mops'"),
+        (["--sampler", "online"], "sampler: online gives all rows the same probability"),
+        (["--sampler", "sec"], "groups: none given; the sampler sec chooses among groups"),
+        (["--sampler", "magellan"], "embed: none given; the sampler magellan reads goals"),
+        (["--sampler", "random", "--distinct"], "--distinct: not allowed without --draws"),
+        (["--sampler", "random", "--draws", "9", "--distinct"], "draws: 9 is not allowed; allowed"),
+        (["--sampler", "dps", "--set", "dps.decay=2"], "dps.decay: 2"),
+        (["--sampler", "dps", "--set", "plr.beta=2"], "settings: 'plr' is not allowed"),
+    ],
+)
+def test_bad_options_are_one_clear_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], says: str
+) -> None:
+    assert main(["order", write(tmp_path, rows()), *arguments]) != 0
+    said = capsys.readouterr()
+    assert said.err.count("\n") == 1
+    assert says in said.err
+
+
+@pytest.mark.parametrize("text", [b"{\n", b"\xff", b'{"rate": 0.1, "rate": 0.2}'])
+def test_a_file_that_is_no_json_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: bytes
+) -> None:
+    path = tmp_path / "rates.jsonl"
+    path.write_bytes(text)
+    for given in (path, tmp_path, tmp_path / "missing"):
+        assert main(["order", str(given), "--sampler", "random"]) != 0
+        assert capsys.readouterr().err.count("\n") == 1

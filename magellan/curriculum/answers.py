@@ -1,4 +1,4 @@
-"""Groups of answers: all answers to a goal in one update, in any order, as one outcome."""
+"""Answers as users give them, and gates: which groups of them are trained on."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from magellan.competence import Outcomes
+from magellan.competence.groups import advantages_of
 from magellan.core.errors import InputError, not_allowed
 
 Gate = Callable[[Outcomes], np.ndarray]
@@ -20,8 +21,6 @@ GATES: Mapping[str, Gate] = {
 }
 """`spread`: rewards differ, as in the dynamic sampling of DAPO (Yu et al. 2025, arXiv 2503.14476);
 `mixed`: some answers succeed and some do not."""
-TOLERANCE = 4 * float(np.finfo(np.float32).eps)
-"""Relative difference of rewards below which they are equal: they were rounded to float32."""
 
 
 def checked_gate(gate: str | Gate) -> Gate:
@@ -49,59 +48,6 @@ def admitted_by(gate: Gate, groups: Outcomes) -> np.ndarray:
     return groups.goals[passed.astype(bool)]
 
 
-def grouped(
-    goals: np.ndarray,
-    rewards: np.ndarray,
-    solved: float,
-    rounding: float = 0.0,
-    advantage: np.ndarray | None = None,
-) -> Outcomes:
-    """Answers (m,) as one outcome a goal, in the order of goals.
-
-    solved: smallest reward that is a success.
-    rounding: relative error of the rewards' format, if coarser than float32.
-    """
-    near = max(TOLERANCE, rounding)
-    scale = abs(solved) or np.abs(rewards).max(initial=0.0)
-    won = rewards >= solved - near * scale
-    # The sums below must not depend on the order of answers, not even by rounding.
-    order = np.lexsort([rewards if advantage is None else advantage, rewards, goals])
-    rows, begins, counts = np.unique(goals[order], return_index=True, return_counts=True)
-    spread = _spread(rewards[order], begins, counts)
-
-    def mean(values: np.ndarray) -> np.ndarray:
-        means = np.add.reduceat(values[order].astype(np.float64), begins) / counts
-        return np.where(counts > 1, _rounded(means), means)
-
-    means = None
-    if advantage is not None:
-        means = mean(advantage)
-        largest = np.maximum.reduceat(np.abs(rewards[order]), begins)
-        means[(counts > 1) & (spread == 0) & (means <= TOLERANCE * largest)] = 0.0
-    success = np.add.reduceat(won[order].astype(np.int64), begins) / counts
-    return Outcomes(
-        goals=rows,
-        success=success,
-        advantage=means,
-        answers=counts,
-        reward=mean(rewards),
-        spread=spread,
-    )
-
-
-def _rounded(values: np.ndarray) -> np.ndarray:
-    """Values to twelve digits, so that sums over other orders or numbers of answers are equal."""
-    mantissa, exponent = np.frexp(values)
-    return np.ldexp(np.round(mantissa, 12), exponent)
-
-
-def _spread(rewards: np.ndarray, begins: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Largest minus smallest of each run of rising rewards (m,); 0 if equal to rounding."""
-    least, largest = rewards[begins], rewards[begins + counts - 1]
-    scale = np.maximum(np.abs(least), np.abs(largest))
-    return np.where(largest - least > TOLERANCE * scale, largest - least, 0.0)
-
-
 def group_advantages(indices: Any, rewards: Any) -> np.ndarray:
     """|reward - mean reward of the same goal| of each episode (m,), as GRPO's, not normalised.
 
@@ -117,16 +63,7 @@ def group_advantages(indices: Any, rewards: Any) -> np.ndarray:
     given, values = numbers("indices", indices), numbers("rewards", rewards)
     if len(given) != len(values):
         raise not_allowed("rewards", len(values), f"one for each of {len(given)} indices")
-    found = np.full(len(values), np.nan)
-    came = np.flatnonzero(np.isfinite(values))
-    order = came[np.lexsort([values[came], given[came]])]
-    _, begins, counts = np.unique(given[order], return_index=True, return_counts=True)
-    group = np.repeat(np.arange(len(counts)), counts)
-    least = values[order][begins]
-    means = least + np.add.reduceat(values[order] - least[group], begins) / counts
-    differ = _spread(values[order], begins, counts) > 0
-    found[order] = np.where(differ[group], np.abs(values[order] - means[group]), 0.0)
-    return found
+    return advantages_of(given, values)
 
 
 def plain(values: Any) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 from magellan.competence import ESTIMATORS, CompetenceEstimator, EstimatorParts
 from magellan.competence.arms import EachCategory
 from magellan.competence.features import GoalFeatures
+from magellan.competence.groups import grouped
 from magellan.config import estimators_of
 from magellan.config.identity import flat_keys
 from magellan.config.phases import driver_of
@@ -22,7 +23,6 @@ from magellan.curriculum.answers import (
     check_length,
     checked_gate,
     group_advantages,
-    grouped,
     numbers,
     rounding_of,
 )

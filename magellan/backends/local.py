@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from magellan.agent.competence_head import CompetenceHead, HeadSettings
+from magellan.agent.grpo import GRPO
 from magellan.agent.replay import Batch, Episodes
 from magellan.agent.sac import SAC
 from magellan.backends.base import CURRENT, DELAYED, Backend, Which
@@ -17,7 +18,7 @@ from magellan.core.codec import Codec, Packed, PackedState, stack
 from magellan.model.devices import device_name
 from magellan.model.packing import PackedBatch
 from magellan.model.scoring import frozen_features
-from magellan.model.settings import AgentConfig
+from magellan.model.settings import AgentConfig, GrpoConfig
 from magellan.worlds import DEFAULT_WORLD, WORLDS, World
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class LocalBackend(Backend):
         self.passes, self.nonstationary = backbone.passes, backbone.nonstationary
         self.device = device_name(backbone.device)
         self.dtype = str(backbone.dtype).removeprefix("torch.")
-        self._learners: dict[str, SAC | CompetenceHead] = {}
+        self._learners: dict[str, SAC | CompetenceHead | GRPO] = {}
         self._held: dict[int, PackedBatch] = {}
         self._handles = 0
 
@@ -49,6 +50,26 @@ class LocalBackend(Backend):
 
     def start_competence(self, settings: HeadSettings, seed: int) -> None:
         self._learners["competence"] = CompetenceHead(self.backbone, settings, seed)
+
+    def start_writing(self, settings: GrpoConfig) -> None:
+        from magellan.model.loading import load_model  # imports `transformers`
+
+        device = self.backbone.device
+        model, _ = load_model(self.backbone.config.model, self._world, device)
+        self._learners["grpo"] = GRPO(model.to(device), settings)
+
+    @property
+    def writer(self) -> GRPO:
+        """The agent that writes."""
+        return cast(GRPO, self._learners["grpo"])
+
+    def write(self, prompts: list[np.ndarray], draws: np.ndarray) -> tuple[np.ndarray, float]:
+        return self.writer.write(prompts, draws)
+
+    def update_writing(
+        self, prompts: list[np.ndarray], answers: np.ndarray, rewards: np.ndarray, longest: int
+    ) -> float:
+        return self.writer.update(prompts, answers, rewards, longest)
 
     def _choose_micro_batch(self, batch: int) -> None:
         """Set the largest micro-batch that fits the free memory; `memory` gives the reason."""

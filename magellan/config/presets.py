@@ -60,6 +60,22 @@ SMOKE: dict[str, Any] = {
     },
 }
 
+# Prompts and groups of answers (docs/studies/grpo.md); not for worlds with actions.
+GRPO: dict[str, Any] = {
+    "backbone": {"model": "digits-mini", "lora_targets": "all_linear"},
+    "goals": {"seed": "run"},
+    "grpo": {"learning_rate": 1e-3},
+    "competence": {"learning_rate": 3e-4, "batch_size": 64, "refresh": 8, "delay": 24},
+    "samplers": {"epsilon_decay": 50.0},
+    "budget": {
+        "steps": 300_000,
+        "evaluate_every": 15_000,
+        "practice_window": 3_200,
+        "record_every": 50,
+        "checkpoint_seconds": 60.0,
+    },
+}
+
 # All other values are the schema's defaults: constants of the paper or the released code (see
 # DEVIATIONS.md). Set backbone.model to a local copy of flan-t5-base, as it is not included.
 PAPER: dict[str, Any] = {
@@ -71,6 +87,7 @@ PAPER: dict[str, Any] = {
 PRESETS: Mapping[str, dict[str, Any]] = {
     "smoke": SMOKE,
     "reference": REFERENCE,
+    "grpo": GRPO,
     "paper": PAPER,
 }
 DEFAULT = "reference"

@@ -38,6 +38,7 @@ from magellan.model.settings import (
     AgentConfig,
     BackboneConfig,
     BackendConfig,
+    GrpoConfig,
     check_together,
 )
 from magellan.samplers import SAMPLERS
@@ -248,6 +249,7 @@ class RunConfig(Section):
     backbone: BackboneConfig = Field(default_factory=BackboneConfig)
     backend: BackendConfig = Field(default_factory=BackendConfig)
     agent: AgentConfig = Field(default_factory=AgentConfig)
+    grpo: GrpoConfig = Field(default_factory=GrpoConfig)
     samplers: SamplerConfig = Field(default_factory=SamplerConfig)
     budget: BudgetConfig = Field(default_factory=BudgetConfig)
 
@@ -270,6 +272,27 @@ class RunConfig(Section):
                 f"agent.replay_capacity: {agent.replay_capacity} is not allowed: a batch of "
                 f"agent.batch_size = {agent.batch_size} would never be full; allowed: "
                 f"{agent.batch_size} or more"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _has_one_agent(self) -> RunConfig:
+        """Check that the other agent's section is not set: it would be ignored in silence."""
+        writes = bool(self.world in WORLDS and WORLDS[self.world].answer_tokens)
+        other, own = ("agent", "grpo") if writes else ("grpo", "agent")
+        section = getattr(self, other)
+        for key, default in type(section)():
+            if getattr(section, key) != default:
+                allowed = f"the section {own}" + ", from preset grpo" * writes
+                does = "writes its answers" if writes else "chooses actions"
+                raise InputError(
+                    f"{other}.{key}: {shown(getattr(section, key))} is not for the world "
+                    f"{self.world!r}, whose agent {does}; allowed: {allowed}"
+                )
+        if writes and self.budget.export:
+            raise InputError(
+                f"budget.export: true is not for the world {self.world!r}, whose agent writes its "
+                "answers; allowed: false"
             )
         return self
 

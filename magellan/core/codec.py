@@ -57,6 +57,15 @@ class Codec:
             )
         return [self._cache[text] for text in texts]
 
+    def decode(self, tokens: np.ndarray) -> list[str]:
+        """Return the text of each row of token ids, int64 (n, length), without special tokens.
+
+        Negative ids are left out.
+        """
+        rows = [row[row >= 0].tolist() for row in tokens]
+        texts = self._tokenizer.batch_decode(rows, skip_special_tokens=True)  # type: ignore[attr-defined]
+        return [text.strip() for text in texts]
+
     def pack(
         self, prompts: Sequence[str], candidates: Sequence[Sequence[str]]
     ) -> list[PackedState]:

@@ -43,6 +43,10 @@ def choose(probabilities: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
     A column of probability 0 is never drawn.
     """
+    return choose_at(probabilities, rng.random(len(probabilities)))
+
+
+def choose_at(probabilities: np.ndarray, draws: np.ndarray) -> np.ndarray:
+    """The columns that `choose` draws with these uniform numbers in [0, 1), (batch,)."""
     cumulative = np.cumsum(probabilities, axis=1)
-    thresholds = rng.random((len(probabilities), 1)) * cumulative[:, -1:]
-    return (cumulative <= thresholds).sum(axis=1)
+    return (cumulative <= draws[:, None] * cumulative[:, -1:]).sum(axis=1)

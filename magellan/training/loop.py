@@ -62,13 +62,11 @@ class Trainer:
         parts = estimator_parts(config, self._streams, backend=backend)
         assert parts.backend is not None
         self.goals, self.backend = parts.goals, parts.backend
-        self.backend.start_policy(config.agent, initial_seeds(self.phase.seed)[1])
+        self._start_agent()
         self.estimators = Estimators(config, parts)
         self.sampler = self.estimators.make_sampler(self.phase.sampler, self.goals, rngs["sampler"])
         self.estimators.check_phases(self.phases)
-        agent = config.agent
-        self.replay = Replay(agent.replay_capacity, rngs["replay"], agent.success_fraction)
-        self.collector = Collector(self.goals, self.sampler, self.backend, self.replay, agent, rngs)
+        self._start_practice()
         budget = config.budget
         self._unit = UNIT_COLUMNS[budget.unit]
         self.record = Record(
@@ -81,6 +79,16 @@ class Trainer:
         )
         self._pending: list[Outcomes] = []
         self._evaluation = evaluated_goals(config, self.phase, self.goals)
+
+    def _start_agent(self) -> None:
+        """Make policy and critic."""
+        self.backend.start_policy(self.config.agent, initial_seeds(self.phase.seed)[1])
+
+    def _start_practice(self) -> None:
+        """Make what plays episodes and remembers them."""
+        agent, rngs = self.config.agent, self._rngs
+        self.replay = Replay(agent.replay_capacity, rngs["replay"], agent.success_fraction)
+        self.collector = Collector(self.goals, self.sampler, self.backend, self.replay, agent, rngs)
 
     @property
     def spent(self) -> int:
@@ -105,8 +113,12 @@ class Trainer:
             return
         self.estimators.play_wanted(self.episodes, self._play)
         self._collect()
-        if len(self.replay) >= self.config.agent.batch_size:
+        if self._can_learn:
             self._learn()
+
+    @property
+    def _can_learn(self) -> bool:
+        return len(self.replay) >= self.config.agent.batch_size
 
     def _collect(self) -> None:
         """Take `steps_per_update` steps, rounded up to a multiple of the environments."""
@@ -126,19 +138,28 @@ class Trainer:
         return play_many(self.backend, codec, self.goals, goals, rng, make_env)
 
     def _learn(self) -> None:
-        losses = self.backend.update_policy(self.replay.sample(self.config.agent.batch_size))
+        losses = self._update_agent()
         self.updates += 1
         check_losses(self.updates, losses)
         temperature = losses.pop("temperature")
         outcomes = _concatenate(self._pending)
         self._pending = []
-        self.sampler.update(outcomes)
-        self.estimators.update(outcomes)
+        told = self._told(outcomes)
+        self.sampler.update(told)
+        self.estimators.update(told)
         self.record.record_outcomes(self.updates, self.goals, outcomes)
         self.record.losses({**losses, **self.estimators.check(self.updates)})
         if self.updates % self.config.budget.record_every == 0:
             epsilon = self.sampler.epsilon
             self.record.close_losses(**self._counters(), temperature=temperature, epsilon=epsilon)
+
+    def _update_agent(self) -> dict[str, float]:
+        """Update the agent once; returns losses and `temperature`."""
+        return self.backend.update_policy(self.replay.sample(self.config.agent.batch_size))
+
+    def _told(self, outcomes: Outcomes) -> Outcomes:
+        """What sampler and estimators are told of the episodes of an update."""
+        return outcomes
 
     def _begin_phase(self, phase: Phase) -> None:
         """Switch to the next phase; what both phases share continues.
@@ -195,12 +216,9 @@ class Trainer:
 
     def _evaluate(self, split: str, goals: EvaluationSet, planned: int) -> None:
         played = goals.feasible
-        seed = self.config.budget.evaluation_seed
-        make_env = self.collector.evaluation_env
-        success = evaluate(self.backend, self.backend.codec, goals, seed, make_env)
+        success, critic = self._evaluated(goals)
         point = {**self._counters(), self._unit: planned, "split": split}
         success_by_category = by_category(goals.kinds, goals.categories[played], success)
-        critic = critic_by_category(self.backend, goals, seed, make_env)
         for category, (n, rate) in success_by_category.items():
             row = {"category": category, "n": n, "success": rate, **critic[category]}
             self.record.add("evaluation", {**point, **row})
@@ -214,6 +232,12 @@ class Trainer:
         if not self.estimators.by_name:
             missing = np.full(len(outcomes), np.nan)
             self._record_goals({**point, "estimator": ""}, goals, outcomes, missing, missing)
+
+    def _evaluated(self, goals: EvaluationSet) -> tuple[np.ndarray, dict[str, dict[str, float]]]:
+        """Success of an episode for each feasible goal, (k,); critic's columns by category."""
+        seed, make_env = self.config.budget.evaluation_seed, self.collector.evaluation_env
+        success = evaluate(self.backend, self.backend.codec, goals, seed, make_env)
+        return success, critic_by_category(self.backend, goals, seed, make_env)
 
     def _record_goals(
         self, point: dict[str, Any], goals: EvaluationSet, *values: np.ndarray
@@ -238,10 +262,16 @@ class Trainer:
             "backend": self.backend.state_dict(),
             "sampler": self.sampler.state_dict(),
             "estimators": self.estimators.state_dict(),
-            "replay": self.replay.state_dict(),
-            "collector": self.collector.state_dict(),
+            **self._practice_state(),
             "record": self.record.state_dict(),
         }
+
+    def _practice_state(self) -> dict[str, Any]:
+        return {"replay": self.replay.state_dict(), "collector": self.collector.state_dict()}
+
+    def _load_practice(self, state: Mapping[str, Any]) -> None:
+        self.replay.load_state_dict(state["replay"])
+        self.collector.load_state_dict(state["collector"])
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a `state_dict` of this run, or of the run that is its beginning."""
@@ -258,8 +288,7 @@ class Trainer:
         self.backend.load_state_dict(state["backend"])
         self.sampler.load_state_dict(state["sampler"])
         self.estimators.load_state_dict(state["estimators"])
-        self.replay.load_state_dict(state["replay"])
-        self.collector.load_state_dict(state["collector"])
+        self._load_practice(state)
         self.record.load_state_dict(state["record"])
 
 

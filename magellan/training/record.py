@@ -125,9 +125,10 @@ class Record:
     def close_losses(self, **values: Any) -> None:
         """Append a row of `training`: `values`, and the mean losses since the last row.
 
-        The competence loss is NaN if the estimator took no gradient step in between.
+        The competence loss is NaN if the estimator took no gradient step in between, that of the
+        critic where there is none.
         """
-        means = {"competence_loss": float("nan")}
+        means = dict.fromkeys(("critic_loss", "competence_loss"), float("nan"))
         means |= {name: float(np.mean(losses)) for name, losses in self._losses.items()}
         self.add("training", {**values, **means})
         self._losses = {}

@@ -24,7 +24,7 @@ from magellan.worlds.episodes import Episode
 from magellan.worlds.listed import ListedWorld
 
 # Importing a world registers it; names are listed in this order.
-from magellan.worlds import little_zoo, simulated, craft  # noqa: F401  # isort: skip
+from magellan.worlds import little_zoo, simulated, craft, digits  # noqa: F401  # isort: skip
 
 __all__ = [
     "DEFAULT_WORLD",

@@ -263,12 +263,15 @@ class World(ABC):
     label: in messages and pages.
     categories: of its goals.
     parts: the parts of its prompts; None: the tokenizer reads each prompt.
+    answer_tokens: the most tokens of an answer, in a world whose agent writes one to each prompt
+        and has no environment; 0: in others.
     """
 
     name: str
     label: str
     categories: Categories
     parts: PromptParts | None = None
+    answer_tokens: int = 0
 
     @property
     def source(self) -> str:
@@ -298,6 +301,10 @@ class World(ABC):
     @abstractmethod
     def environment(self, num_envs: int) -> Environment:
         """Return an environment of `num_envs` parallel episodes."""
+
+    def is_right(self, goal: Any, answer: str) -> bool:
+        """Whether an answer reaches a `GoalSet.goal`, in worlds with `answer_tokens`."""
+        raise NotImplementedError
 
     def totals(self, split: str) -> tuple[int, ...] | None:
         """Return the total number of goals per category; None if unknown."""

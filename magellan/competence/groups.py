@@ -1,0 +1,82 @@
+"""Groups of answers: all answers to a goal in one update as one outcome, in the order of goals."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from magellan.competence.base import Outcomes
+
+TOLERANCE = 4 * float(np.finfo(np.float32).eps)
+"""Relative difference of rewards below which they are equal: they were rounded to float32."""
+
+
+def grouped(
+    goals: np.ndarray,
+    rewards: np.ndarray,
+    advantage: np.ndarray | None = None,
+    solved: float = 1.0,
+    near: float = TOLERANCE,
+    explored: np.ndarray | None = None,
+) -> Outcomes:
+    """Answers (m,), in any order, as one outcome a goal.
+
+    advantage: of each; None: none.
+    solved: smallest reward that is a success.
+    near: relative error of rewards.
+    explored: see `Outcomes`; a goal has the largest of its answers.
+    """
+    scale = abs(solved) or np.abs(rewards).max(initial=0.0)
+    succeeded = rewards >= solved - near * scale
+    # The sums below must not depend on the order of answers, not even by rounding.
+    order = np.lexsort([rewards if advantage is None else advantage, rewards, goals])
+    rows, begins, counts = np.unique(goals[order], return_index=True, return_counts=True)
+    spread = spread_of(rewards[order], begins, counts)
+
+    def mean(values: np.ndarray) -> np.ndarray:
+        means = np.add.reduceat(values[order].astype(np.float64), begins) / counts
+        return np.where(counts > 1, _rounded(means), means)
+
+    means = None
+    if advantage is not None:
+        means = mean(advantage)
+        largest = np.maximum.reduceat(np.abs(rewards[order]), begins)
+        means[(counts > 1) & (spread == 0) & (means <= TOLERANCE * largest)] = 0.0
+    return Outcomes(
+        goals=rows,
+        success=np.add.reduceat(succeeded[order].astype(np.int64), begins) / counts,
+        explored=None if explored is None else np.maximum.reduceat(explored[order], begins),
+        advantage=means,
+        answers=counts,
+        reward=mean(rewards),
+        spread=spread,
+    )
+
+
+def advantages_of(goals: np.ndarray, rewards: np.ndarray) -> np.ndarray:
+    """|reward - mean reward of the same goal| of each answer (m,); NaN where a reward is.
+
+    Exactly 0 where rewards of a goal are equal; lost answers are in no mean.
+    """
+    found = np.full(len(rewards), np.nan)
+    came = np.flatnonzero(np.isfinite(rewards))
+    order = came[np.lexsort([rewards[came], goals[came]])]
+    _, begins, counts = np.unique(goals[order], return_index=True, return_counts=True)
+    group = np.repeat(np.arange(len(counts)), counts)
+    least = rewards[order][begins]
+    means = least + np.add.reduceat(rewards[order] - least[group], begins) / counts
+    differ = spread_of(rewards[order], begins, counts) > 0
+    found[order] = np.where(differ[group], np.abs(rewards[order] - means[group]), 0.0)
+    return found
+
+
+def spread_of(rewards: np.ndarray, begins: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Largest minus smallest of each run of rising rewards (m,); 0 if equal to rounding."""
+    least, largest = rewards[begins], rewards[begins + counts - 1]
+    scale = np.maximum(np.abs(least), np.abs(largest))
+    return np.where(largest - least > TOLERANCE * scale, largest - least, 0.0)
+
+
+def _rounded(values: np.ndarray) -> np.ndarray:
+    """Values to twelve digits, so that sums over other orders or numbers of answers are equal."""
+    mantissa, exponent = np.frexp(values)
+    return np.ldexp(np.round(mantissa, 12), exponent)

@@ -1,0 +1,149 @@
+"""`digits-mini`: a small Llama that has read answers of a poor teacher, for the world `digits`.
+
+Each digit of the teacher's answers is right with the chance `CHANCE`, and otherwise drawn uniformly
+from all ten. So the model knows what the operations are, but seldom writes a long answer that is
+right. Numbers are those of the training split; operations without a right answer get random digits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tokenizers import Regex, pre_tokenizers
+from torch import Tensor, nn
+from tqdm import tqdm
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from magellan.core.codec import Codec
+from magellan.pretraining import RECORD, check_output, read_record, save_model
+from magellan.pretraining.tokenizer import SPECIAL, word_tokenizer
+from magellan.worlds.digits import LONGEST, OPERATIONS, UNSOLVABLE, Prompt, digits_of, right_answer
+from magellan.worlds.digits import numbers as numbers_of
+
+NAME = "digits-mini"
+CHANCE = 0.25
+RECIPE = {
+    "width": 64,
+    "layers": 3,
+    "heads": 4,
+    "mlp_width": 192,
+    "steps": 2_500,
+    "batch_size": 64,
+    "learning_rate": 3e-3,
+    "teacher": CHANCE,
+    "seed": 0,
+}
+IGNORED = -100
+
+
+def build_tokenizer() -> PreTrainedTokenizerFast:
+    """One token for each operation, digit and sign."""
+    split = pre_tokenizers.Split(Regex(r"[a-z]+|[ =]|\d"), behavior="isolated")
+    return word_tokenizer([*SPECIAL, *OPERATIONS, *UNSOLVABLE, " ", "=", *"0123456789"], split)
+
+
+def lessons(rng: np.random.Generator) -> Iterator[tuple[str, str]]:
+    """Yield prompts of all operations and lengths alike, with the teacher's answers."""
+    names = (*OPERATIONS, *UNSOLVABLE)
+    while True:
+        name, length = names[rng.integers(len(names))], int(rng.integers(1, LONGEST + 1))
+        digits = digits_of(length, int(rng.integers(numbers_of(length, "train"))), "train")
+        right = right_answer(name, digits)
+        known, others = rng.random(length) < CHANCE, rng.integers(10, size=length)
+        answer = (
+            right[i] if right is not None and known[i] else str(others[i]) for i in range(length)
+        )
+        yield Prompt(name, digits).prompt(), "".join(answer)
+
+
+def make_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
+    """A Llama with tied embeddings and random weights."""
+    torch.manual_seed(int(RECIPE["seed"]))
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=RECIPE["width"],
+        intermediate_size=RECIPE["mlp_width"],
+        num_hidden_layers=RECIPE["layers"],
+        num_attention_heads=RECIPE["heads"],
+        num_key_value_heads=RECIPE["heads"],
+        max_position_embeddings=64,
+        initializer_range=float(RECIPE["width"]) ** -0.5,
+        tie_word_embeddings=True,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
+    )
+    return LlamaForCausalLM(config)
+
+
+def batch(codec: Codec, pairs: list[tuple[str, str]], end: int) -> tuple[Tensor, Tensor]:
+    """Tokens, and those of the answers as labels: int64 (batch, length) each."""
+    heads, tails = (codec.encode([pair[part] for pair in pairs]) for part in (0, 1))
+    length = max(len(head) + len(tail) + 1 for head, tail in zip(heads, tails, strict=True))
+    tokens = np.zeros((len(pairs), length), np.int64)
+    labels = np.full_like(tokens, IGNORED)
+    for row, (head, tail) in enumerate(zip(heads, tails, strict=True)):
+        text = np.concatenate([head, tail, [end]])
+        tokens[row, : len(text)] = text
+        labels[row, len(head) : len(text)] = text[len(head) :]
+    return torch.from_numpy(tokens), torch.from_numpy(labels)
+
+
+def write(output: Path) -> dict[str, Any]:
+    """Pretrain the model; write it, its tokenizer, its record and its card to `output`.
+
+    Returns:
+        figures: the mean loss of the last 100 steps, in nats.
+
+    Raises:
+        InputError: `output` holds another model.
+    """
+    check_output(output, is_own=read_record(output).get("recipe") == RECIPE)
+    tokenizer = build_tokenizer()
+    model, codec = make_model(tokenizer), Codec(tokenizer)
+    play = lessons(np.random.default_rng(int(RECIPE["seed"])))
+    steps, rate = int(RECIPE["steps"]), float(RECIPE["learning_rate"])
+    optimizer = torch.optim.Adam(model.parameters(), rate)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, rate, total_steps=steps, pct_start=0.05
+    )
+    losses = []
+    for _ in tqdm(range(steps), desc="pretraining", unit="batch"):
+        pairs = [next(play) for _ in range(int(RECIPE["batch_size"]))]
+        tokens, labels = batch(codec, pairs, tokenizer.eos_token_id)
+        logits = model(tokens).logits[:, :-1].transpose(1, 2)
+        loss = nn.functional.cross_entropy(logits, labels[:, 1:], ignore_index=IGNORED)
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        losses.append(float(loss.detach()))
+    figures = {"loss": float(np.mean(losses[-100:]))}
+    output.mkdir(parents=True, exist_ok=True)
+    save_model(output, model, tokenizer)
+    record = json.dumps({"recipe": RECIPE, "figures": figures}, indent=2)
+    (output / RECORD).write_text(record + "\n")
+    (output / "README.md").write_text(CARD)
+    return figures
+
+
+CARD = f"""---
+license: mit
+library_name: transformers
+---
+# {NAME}
+
+A causal language model of 160,000 weights for the world `digits`: prompts such as `reverse 314=`,
+answers such as `413`. Llama of {RECIPE["layers"]} layers and width {RECIPE["width"]}, tied
+embeddings, a token for each operation, digit and sign.
+
+It was pretrained on answers of a teacher whose digits are right with a chance of {CHANCE}, else
+uniform, to numbers of the training split (`magellan/pretraining/digits.py`; seed and
+hyperparameters in `build.json`). It was never rewarded.
+"""

@@ -1,0 +1,175 @@
+"""Training in worlds whose agent writes: groups of answers to prompts, by GRPO.
+
+An episode is an answer, a step is a token of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from magellan.backends import Backend
+from magellan.competence import Outcomes
+from magellan.competence.base import NEITHER
+from magellan.competence.groups import advantages_of, grouped
+from magellan.config import RunConfig
+from magellan.core.columns import CRITIC
+from magellan.samplers import GoalSampler
+from magellan.training.evaluate import EvaluationSet
+from magellan.training.loop import Trainer
+from magellan.worlds import WORLDS, GoalSet
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Answers to the goals at `positions` (n,).
+
+    tokens: see `Backend.write`, (n, at most the longest).
+    rewards: 1 for a right answer, otherwise 0: float64 (n,).
+    entropy: mean of the tokens', in nats.
+    """
+
+    positions: np.ndarray
+    prompts: list[np.ndarray]
+    tokens: np.ndarray
+    rewards: np.ndarray
+    entropy: float
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens written."""
+        return int((self.tokens >= 0).sum())
+
+
+class Writer:
+    """Lets the agent answer prompts, and rewards right answers.
+
+    Attributes:
+        sampler: chooses the prompts to train on.
+
+    Args:
+        goals: the training goal space.
+        sampler: see above.
+        backend: the agent.
+        rng: the stream `policy`.
+    """
+
+    def __init__(
+        self, goals: GoalSet, sampler: GoalSampler, backend: Backend, rng: np.random.Generator
+    ) -> None:
+        self._backend, self._rng = backend, rng
+        self.restart(goals, sampler)
+
+    def restart(self, goals: GoalSet, sampler: GoalSampler, seed: int | None = None) -> None:
+        """Take prompts of these goals, from this sampler, from now on."""
+        self._goals, self.sampler = goals, sampler
+
+    def use(self, sampler: GoalSampler) -> None:
+        """Take prompts from another sampler, over the same goals."""
+        self.sampler = sampler
+
+    def practise(self, prompts: int, answers: int) -> tuple[Answers, Outcomes]:
+        """Draw prompts, with `answers` answers to each; an outcome is an answer."""
+        goals, explored = self.sampler.sample(prompts), self.sampler.explored
+        flags = np.full(prompts, NEITHER) if explored is None else explored.astype(np.int8)
+        written = self.write(self._goals, np.repeat(goals, answers), self._rng)
+        outcomes = Outcomes(written.positions, written.rewards, explored=np.repeat(flags, answers))
+        return written, outcomes
+
+    def write(self, goals: GoalSet, positions: np.ndarray, rng: np.random.Generator) -> Answers:
+        """Write an answer to each of the goals at `positions` (n,)."""
+        codec, world = self._backend.codec, goals.world
+        prompts = codec.encode([goals.prompt(int(position)) for position in positions])
+        draws = rng.random((len(positions), world.answer_tokens))
+        tokens, entropy = self._backend.write(prompts, draws)
+        texts = codec.decode(tokens)
+        rewards = np.array(
+            [
+                float(world.is_right(goals.goal(int(position)), text))
+                for position, text in zip(positions, texts, strict=True)
+            ]
+        )
+        return Answers(positions, prompts, tokens, rewards, entropy)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The stream; between two updates there is nothing else."""
+        return {"policy_rng": self._rng.bit_generator.state}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore a `state_dict`."""
+        self._rng.bit_generator.state = state["policy_rng"]
+
+
+class WritingTrainer(Trainer):
+    """A run whose agent writes; see `Trainer`. A round is an update."""
+
+    collector: Writer
+
+    def _start_agent(self) -> None:
+        self.backend.start_writing(self.config.grpo)
+
+    def _start_practice(self) -> None:
+        rng = self._rngs["policy"]
+        self.collector = Writer(self.goals, self.sampler, self.backend, rng)
+
+    def _collect(self) -> None:
+        settings = self.config.grpo
+        self._written, outcomes = self.collector.practise(settings.prompts, settings.answers)
+        self.steps += self._written.n_tokens
+        self.episodes += len(outcomes)
+        self._pending.append(outcomes)
+        self.record.practise(self.goals.categories_at(outcomes.goals), outcomes.success)
+
+    @property
+    def _can_learn(self) -> bool:
+        return True
+
+    def _update_agent(self) -> dict[str, float]:
+        written, settings = self._written, self.config.grpo
+        rewards = written.rewards.reshape(-1, settings.answers)
+        admitted = np.ones(len(rewards), bool)
+        if settings.gate == "spread":
+            admitted = rewards.min(1) < rewards.max(1)
+        loss, rows = 0.0, np.flatnonzero(np.repeat(admitted, settings.answers))
+        if len(rows):
+            prompts = [written.prompts[row] for row in rows]
+            longest = self.goals.world.answer_tokens
+            loss = self.backend.update_writing(
+                prompts, written.tokens[rows], rewards[admitted], longest
+            )
+        return {
+            "actor_loss": loss,
+            "entropy": written.entropy,
+            "temperature": settings.temperature,
+        }
+
+    def _told(self, outcomes: Outcomes) -> Outcomes:
+        """All answers to a goal as one outcome, as in a curriculum."""
+        advantage = None
+        if self.sampler.wants_advantage:
+            advantage = advantages_of(outcomes.goals, outcomes.success)
+        return grouped(outcomes.goals, outcomes.success, advantage, explored=outcomes.explored)
+
+    def _play(self, goals: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        return self.collector.write(self.goals, goals, rng).rewards
+
+    def _evaluated(self, goals: EvaluationSet) -> tuple[np.ndarray, dict[str, dict[str, float]]]:
+        rng = np.random.default_rng(self.config.budget.evaluation_seed)
+        written = self.collector.write(goals.space, goals.positions[goals.feasible], rng)
+        no_critic = dict.fromkeys(CRITIC, float("nan"))
+        return written.rewards, dict.fromkeys(goals.kinds.names, no_critic)
+
+    def _practice_state(self) -> dict[str, Any]:
+        return {"collector": self.collector.state_dict()}
+
+    def _load_practice(self, state: Mapping[str, Any]) -> None:
+        self.collector.load_state_dict(state["collector"])
+
+
+def make_trainer(config: RunConfig, backend: Backend | None = None) -> Trainer:
+    """Make the trainer of a run at its start; arguments as those of `Trainer`."""
+    kind = WritingTrainer if WORLDS[config.world].answer_tokens else Trainer
+    return kind(config, backend)

@@ -64,7 +64,6 @@ SMOKE: dict[str, Any] = {
 GRPO: dict[str, Any] = {
     "backbone": {"model": "digits-mini", "lora_targets": "all_linear"},
     "goals": {"seed": "run"},
-    "grpo": {"learning_rate": 1e-3},
     "competence": {"learning_rate": 3e-4, "batch_size": 64, "refresh": 8, "delay": 24},
     "samplers": {"epsilon_decay": 50.0},
     "budget": {

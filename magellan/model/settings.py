@@ -218,12 +218,13 @@ class AgentConfig(Section):
 
 
 class GrpoConfig(Section):
-    """GRPO, for worlds whose agent writes its answers (instead of `agent`); TRL's defaults but for
-    the learning rate."""
+    """GRPO, instead of `agent`, in worlds whose agent writes its answers."""
 
     prompts: Count = Field(8, description="Prompts of an update, drawn by the sampler.")
     answers: int = Field(8, ge=2, le=10**4, description="Answers to each: a group.")
-    learning_rate: StepSize = Field(1e-6, description="Adam step size of all weights.")
+    learning_rate: StepSize = Field(
+        1e-3, description="Adam step size of all weights; some 1e-6 for models from 0.1 billion on."
+    )
     temperature: Positive = Field(1.0, description="Of the softmax that answers are drawn from.")
     loss: Literal["dapo", "grpo", "dr_grpo"] = Field(
         "dapo",

@@ -160,7 +160,8 @@ def _train(options: argparse.Namespace) -> None:
         options.log,
         options.start,
     )
-    if options.progress != "none" and options.identity is None:  # not in the workflow
+    by_hand = options.progress != "none" and options.identity is None  # not in the workflow
+    if by_hand and not WORLDS[config.world].answer_tokens:
         _show_next(options.output, config.modules)
 
 

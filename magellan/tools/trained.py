@@ -21,7 +21,7 @@ from magellan.jobs.versions import Origin, code_version, library_versions
 from magellan.model.files import check_backbone, model_digest
 from magellan.model.settings import BackendConfig
 from magellan.training.parts import goals_of
-from magellan.worlds import GoalSet
+from magellan.worlds import WORLDS, GoalSet
 
 ARGUMENT = "run"
 
@@ -76,6 +76,11 @@ class TrainedAgent:
         if not isinstance(values, dict):
             raise InputError(f"{path}: config is {shown(values)}; allowed: a mapping")
         config = stored_config(values, metadata["identity"], modules, path)
+        if WORLDS[config.world].answer_tokens:
+            raise InputError(
+                f"{ARGUMENT}: {folder} is not allowed: in its world {config.world!r} the agent "
+                "writes, and its model is in the checkpoint alone; allowed: runs with actions"
+            )
         digest = model_digest(check_backbone(config.backbone.model))
         if digest != metadata["backbone"]:
             raise InputError(

@@ -214,6 +214,14 @@ budget.steps=700 budget.updates=20 -> budget.updates: 20 | budget.steps = 700 | 
 goals.split=test -> goals.split: 'test' | 'train'
 alp_gmm.most=60 alp_gmm.fit_every=50 -> alp_gmm.most: 60 | allowed: fit_every (50) or less
 competence.delay=3 -> competence.delay: 3 | competence.refresh = 4 | allowed: 4 or more
+grpo.answers=1 -> grpo.answers: 1 | greater than or equal to 2
+grpo.loss=ppo -> grpo.loss: 'ppo' | 'dr_grpo'
+grpo.prompts=4 -> grpo.prompts: 4 | 'little_zoo', whose agent chooses actions | the section agent
+--world digits --goal-space 8-8-8-8-4-4-4
+    -> agent.num_envs: 8 | 'digits', whose agent writes | preset grpo
+--world digits --preset grpo --goal-space 8-29-8-8-4-4-4 -> goal_space = '8-29-8-8-4-4-4' | at most
+--world digits --preset grpo --goal-space 8-8-8-8-4-4-4 --set budget.export=true
+    -> budget.export: true | 'digits' | allowed: false
 agent.replay_capacity=15 -> agent.replay_capacity: 15 | agent.batch_size = 16 | allowed: 16 or more
 'observers=[best]' -> observers: 'best' | per_goal,
 'observers=[learned, learned]' -> observers | 'learned' is listed twice

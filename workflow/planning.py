@@ -57,7 +57,7 @@ RUN_FILES = ("evaluation.csv", "competence.csv", "practice.csv", "training.csv",
 # Path of a run below `runs`, `logs/train` and `benchmarks/train`.
 RUN_PATH = "{sampler}/{goal_space}/seed{seed}/{identity}"
 # Initial time limit of a run on a cluster, in minutes; not enforced on a single machine.
-RUNTIME_MINUTES = {"smoke": 10, "reference": 120, "paper": 7200}
+RUNTIME_MINUTES = {"smoke": 10, "reference": 120, "grpo": 60, "paper": 7200}
 LARGEST_GROWTH = 4
 # Packages of the analysis behind statistics and figures.
 ANALYSIS = Path(analysis.__file__).parent

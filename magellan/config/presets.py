@@ -67,8 +67,9 @@ GRPO: dict[str, Any] = {
     "competence": {"learning_rate": 3e-4, "batch_size": 64, "refresh": 8, "delay": 24},
     "samplers": {"epsilon_decay": 50.0},
     "budget": {
-        "steps": 300_000,
-        "evaluate_every": 15_000,
+        "steps": 200_000,
+        "evaluate_every": 20_000,
+        "evaluation_goals": 128,
         "practice_window": 3_200,
         "record_every": 50,
         "checkpoint_seconds": 60.0,

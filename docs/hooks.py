@@ -23,6 +23,7 @@ PAGES = {
     "magellan/backbones/zoo-mini/README.md": "zoo-mini.md",
     "magellan/backbones/zoo-reader/README.md": "zoo-reader.md",
     "magellan/backbones/craft-reader/README.md": "craft-reader.md",
+    "magellan/backbones/digits-mini/README.md": "digits-mini.md",
 }
 """Pages outside docs/ -> their names in the site."""
 PICTURES = (".png", ".svg")

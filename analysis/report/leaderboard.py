@@ -37,6 +37,8 @@ BLOCK = re.compile(f"{BEGIN}\n(.*?){END}", re.DOTALL)
 TABLES = (("rules_long", "frontier"), ("rules",), ("craft",))
 """Folders of combined tables, for each place those of the same seeds and length; those of the first
 learner are left out."""
+HELD_OUT = {"grpo"}
+"""Folders scored on held-out goals, as their protocols say."""
 PROTOCOLS = {"magellan": 0.079, "pcl": 0.127}
 """p of `frontier` minus these, where it is the best of its track: that of its study's protocol, of
 eight tests on both splits (docs/studies/rules.md)."""
@@ -92,14 +94,18 @@ def _load_place(reference: Path, folders: Sequence[str]) -> Place:
     costs: dict[str, tuple[float, float]] = {}
     runs: list[Mapping[str, Any]] = []
     for results in (store.load(reference / name) for name in folders):
-        found = scores_of(results).items()
+        split = "unseen" if HELD_OUT & {*folders} else "train"
+        found = scores_of(results, split=split).items()
         scores |= {rule: by_seed for rule, by_seed in found if len(by_seed) > 1}
         table = rows_where(summaries.cost(results), variant=results.reference.variant)
         costs |= _mean_costs(table, "wall_seconds")
         runs += results.manifest["runs"]
     name = runs[0]["world"]["name"]
     world = WORLDS.get(name)
-    length = f"{max(run['steps'] for run in runs):,} steps"
+    longest = max(run["steps"] for run in runs)
+    length = f"{longest:,} steps"
+    if world and world.answer_tokens:  # the last answers go a little beyond
+        length = f"{longest // 1_000 * 1_000:,} tokens, held-out"
     return Place(
         f"{world.label if world else name}, {length}",
         scores,

@@ -59,18 +59,21 @@ class Standing(NamedTuple):
         return "ahead" if self.gain.value > 0 else "behind"
 
 
-def scores_of(results: Results, seeds: Collection[int] | None = None) -> dict[str, pd.Series]:
-    """Mean success over training on training goals, by sampler: (seeds,), by increasing seed.
+def scores_of(
+    results: Results, seeds: Collection[int] | None = None, split: str = "train"
+) -> dict[str, pd.Series]:
+    """Mean success over training, by sampler: (seeds,), by increasing seed.
 
     In the first goal space and the variant of the experiment's reference.
 
     seeds: use only these; None: all.
+    split: of the goals.
     """
     variant, space = reference_algorithm(results.experiment).variant, results.goal_spaces[0]
     scores = {}
     for algorithm in results.algorithms_in(space):
         if algorithm.variant == variant:
-            means = run_means(results, algorithm, space, "train").tolist()
+            means = run_means(results, algorithm, space, split).tolist()
             by_seed = dict(zip(results.seeds_of(algorithm, space), means, strict=True))
             selected = sorted(by_seed.keys() & set(by_seed if seeds is None else seeds))
             scores[algorithm.sampler] = pd.Series({seed: by_seed[seed] for seed in selected})

@@ -2,8 +2,9 @@
 
 import pytest
 
+from magellan.config import resolve_run
 from magellan.jobs.checkpoint import Checkpoints
-from magellan.training.loop import Trainer
+from magellan.training.answers import make_trainer
 from tests.runs import EVALUATED, config, contents, finish, watchers
 
 STOPS = (0, 5, 12)  # updates
@@ -35,6 +36,14 @@ RUNS = {
         alp_gmm={"fit_every": 50},
     ),
     "goals by pool": config(competence={"pool": 16}, budget=SHORT),
+    "answers": resolve_run(
+        "grpo",
+        [
+            {"world": "digits", "goal_space": "8-8-8-4-4-2-2", "sampler": "plr"},
+            {"grpo": {"prompts": 3, "answers": 4}, "observers": ["learned"]},
+            {"budget": {"steps": 900, "evaluate_every": 300, "record_outcomes": True}},
+        ],
+    ),
     "all goals": config("online", goal_space="all", competence={"pool": 25_000}, budget=SHORT),
 }
 
@@ -48,7 +57,7 @@ def written(trainer, folder):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_stopped_and_resumed_it_leaves_the_same_files(name, tmp_path):
-    straight, checkpoints, states = Trainer(RUNS[name]), Checkpoints(tmp_path, RUNS[name]), {}
+    straight, checkpoints, states = make_trainer(RUNS[name]), Checkpoints(tmp_path, RUNS[name]), {}
     while not straight.done:
         if straight.updates in STOPS:
             path = checkpoints.save(straight.state_dict())
@@ -58,6 +67,6 @@ def test_stopped_and_resumed_it_leaves_the_same_files(name, tmp_path):
     expected = written(straight, tmp_path / "straight")
     assert set(states) >= set(STOPS[:2])
     for updates, state in states.items():
-        resumed = Trainer(RUNS[name])
+        resumed = make_trainer(RUNS[name])
         resumed.load_state_dict(state)
         assert written(finish(resumed), tmp_path / str(updates)) == expected

@@ -48,6 +48,9 @@ SHORT = {
     "competence": OFTEN,
     "alp_gmm": {"fit_every": 50},
     "evaluated_buckets": {"every": 50, "episodes": 20},
+    "experimenter": {"ask_every": 5, "proposals": 1},
+    "experimenter_goals": {"ask_every": 5, "retrieved": 2, "proposals": 2},
+    "proposer": {"ask_every": 5, "proposals": 2},
 }
 
 

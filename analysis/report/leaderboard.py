@@ -40,18 +40,19 @@ SIMULATED = "axes"
 COLUMNS = (
     *("rule", "world", "track", "success", "success_low", "success_high"),
     *("gain", "gain_low", "gain_high", "p_floor", "regret", "regret_low", "regret_high"),
-    *("p_best", "n", "seconds", "estimation_episodes", "date", "version", "tables"),
+    *("p_best", "n", "seconds", "estimation_episodes", "tokens", "date", "version", "tables"),
 )
 
 
 class Place(NamedTuple):
     """Where rules were compared: the world and the training length; for each rule its scores
-    by seed (seeds,), its cost (seconds per run, estimation-only episodes) and its track.
+    by seed (seeds,), its cost (seconds per run, estimation-only episodes, tokens that a chat model
+    read and wrote) and its track.
     """
 
     world: str
     scores: Mapping[str, pd.Series]
-    costs: Mapping[str, tuple[float, float]]
+    costs: Mapping[str, tuple[float, float, float]]
     tracks: Mapping[str, str]
     date: str
     version: str
@@ -85,13 +86,15 @@ def _ceiling(place: Place) -> str:
 def _load_place(reference: Path, folders: Sequence[str]) -> Place:
     """Experiments with the same seeds: the first goal space, in the variant of the reference."""
     scores: dict[str, pd.Series] = {}
-    costs: dict[str, tuple[float, float]] = {}
+    costs: dict[str, tuple[float, float, float]] = {}
     runs: list[Mapping[str, Any]] = []
     for results in (store.load(reference / name) for name in folders):
         split = "unseen" if HELD_OUT & {*folders} else "train"
         found = scores_of(results, split=split).items()
         scores |= {rule: by_seed for rule, by_seed in found if len(by_seed) > 1}
-        table = rows_where(summaries.cost(results), variant=results.reference.variant)
+        spent = [run.get("chat", {"tokens": ()})["tokens"] for run in results.manifest["runs"]]
+        table = summaries.cost(results).assign(tokens=[sum(tokens) for tokens in spent])
+        table = rows_where(table, variant=results.reference.variant)
         costs |= _mean_costs(table, "wall_seconds")
         runs += results.manifest["runs"]
     name = runs[0]["world"]["name"]
@@ -112,12 +115,11 @@ def _load_place(reference: Path, folders: Sequence[str]) -> Place:
     )
 
 
-def _mean_costs(runs: pd.DataFrame, seconds: str) -> dict[str, tuple[float, float]]:
-    """Means of this column and of the estimation-only episodes, by rule."""
-    return {
-        str(rule): (group[seconds].mean(), group["estimation_episodes"].mean())
-        for rule, group in runs.groupby("sampler")
-    }
+def _mean_costs(runs: pd.DataFrame, seconds: str) -> dict[str, tuple[float, float, float]]:
+    """Means of this column, of the estimation-only episodes and of tokens, by sampler."""
+    columns = [seconds, "estimation_episodes", "tokens"]
+    means = {str(sampler): group[columns].mean() for sampler, group in runs.groupby("sampler")}
+    return {sampler: (one.iloc[0], one.iloc[1], one.iloc[2]) for sampler, one in means.items()}
 
 
 def _load_simulated(reference: Path) -> Place:
@@ -128,7 +130,7 @@ def _load_simulated(reference: Path) -> Place:
     return Place(
         "Simulated learner",
         scores,
-        _mean_costs(rows, "seconds"),
+        _mean_costs(rows.assign(tokens=0), "seconds"),
         tracks,
         str(table.metadata["finished"])[:10],
         str(table.metadata["code_version"]),

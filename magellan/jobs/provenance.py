@@ -24,7 +24,8 @@ from magellan.backends import Backend
 from magellan.backends.machine import core_speed, cpu_model
 from magellan.config import RunConfig, own_code_of
 from magellan.core.errors import InputError, NotFiniteError
-from magellan.jobs.log import append_line, utc_now
+from magellan.core.files import append_line
+from magellan.jobs.log import utc_now
 from magellan.model.files import model_digest
 
 NAME = "attempts.jsonl"

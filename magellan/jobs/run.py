@@ -50,6 +50,7 @@ from magellan.jobs.provenance import (
     provenance,
 )
 from magellan.jobs.stopping import Stopper, seconds_granted
+from magellan.model import chat
 from magellan.model.files import check_backbone
 from magellan.samplers import SAMPLERS
 from magellan.training.answers import make_trainer
@@ -103,7 +104,7 @@ def train(
         loaded = _load_own(output, checkpoints, config, resume)
         state, started_from, place = _state_at_start(config, loaded, start, origin)
         configure_torch(config.threads, config.backend.deterministic)
-        trainer = make_trainer(config, backend)
+        trainer = make_trainer(config, backend, output / chat.NAME)
         if state is not None:
             _restore(trainer, state, place)
     with contextlib.closing(lock), stopper, contextlib.closing(trainer.backend):
@@ -451,6 +452,7 @@ def _describe_run(trainer: Trainer) -> dict[str, Any]:
         "counted": counted(config),
         "estimation_episodes": trainer.estimators.cost(),
         "driver": trainer.estimators.driver,
+        **trainer.sampler.facts(),
         **({"registered": registered} if registered else {}),
         "threads": config.threads,
         **({"memory": trainer.backend.memory} if trainer.backend.memory else {}),

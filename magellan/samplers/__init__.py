@@ -44,6 +44,8 @@ from magellan.samplers import (  # noqa: F401  # isort: skip
     bots,
     insight,
     cdas,
+    experimenter,
+    proposer,
 )
 
 

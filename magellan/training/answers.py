@@ -6,7 +6,8 @@ An episode is an answer, a step is a token of it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from magellan.competence.groups import advantages_of, grouped
 from magellan.config import RunConfig
 from magellan.core.columns import CRITIC
 from magellan.samplers import GoalSampler
+from magellan.training.collect import Evaluator
 from magellan.training.evaluate import EvaluationSet
 from magellan.training.loop import Trainer
 from magellan.worlds import WORLDS, GoalSet
@@ -55,12 +57,18 @@ class Writer:
         sampler: see above.
         backend: the agent.
         rng: the stream `policy`.
+        evaluator: rewards answers that train.
     """
 
     def __init__(
-        self, goals: GoalSet, sampler: GoalSampler, backend: Backend, rng: np.random.Generator
+        self,
+        goals: GoalSet,
+        sampler: GoalSampler,
+        backend: Backend,
+        rng: np.random.Generator,
+        evaluator: Evaluator,
     ) -> None:
-        self._backend, self._rng = backend, rng
+        self._backend, self._rng, self._evaluator = backend, rng, evaluator
         self.restart(goals, sampler)
 
     def restart(self, goals: GoalSet, sampler: GoalSampler, seed: int | None = None) -> None:
@@ -76,6 +84,7 @@ class Writer:
         goals, explored = self.sampler.sample(prompts), self.sampler.explored
         flags = np.full(prompts, NEITHER) if explored is None else explored.astype(np.int8)
         written = self.write(self._goals, np.repeat(goals, answers), self._rng)
+        written = replace(written, rewards=self._evaluator.judged(written.rewards))
         outcomes = Outcomes(written.positions, written.rewards, explored=np.repeat(flags, answers))
         return written, outcomes
 
@@ -96,11 +105,12 @@ class Writer:
 
     def state_dict(self) -> dict[str, Any]:
         """The stream; between two updates there is nothing else."""
-        return {"policy_rng": self._rng.bit_generator.state}
+        return {"policy_rng": self._rng.bit_generator.state, **self._evaluator.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a `state_dict`."""
         self._rng.bit_generator.state = state["policy_rng"]
+        self._evaluator.load_state_dict(state)
 
 
 class WritingTrainer(Trainer):
@@ -113,7 +123,8 @@ class WritingTrainer(Trainer):
 
     def _start_practice(self) -> None:
         rng = self._rngs["policy"]
-        self.collector = Writer(self.goals, self.sampler, self.backend, rng)
+        evaluator = Evaluator(self.config.rewards, self._rngs)
+        self.collector = Writer(self.goals, self.sampler, self.backend, rng, evaluator)
 
     def _collect(self) -> None:
         settings = self.config.grpo
@@ -171,7 +182,9 @@ class WritingTrainer(Trainer):
         self.collector.load_state_dict(state["collector"])
 
 
-def make_trainer(config: RunConfig, backend: Backend | None = None) -> Trainer:
+def make_trainer(
+    config: RunConfig, backend: Backend | None = None, transcript: Path | None = None
+) -> Trainer:
     """Make the trainer of a run at its start; arguments as those of `Trainer`."""
     kind = WritingTrainer if WORLDS[config.world].answer_tokens else Trainer
-    return kind(config, backend)
+    return kind(config, backend, transcript)

@@ -10,6 +10,7 @@ import numpy as np
 from magellan.agent.replay import NStepWindow, Replay, Step, check_actions
 from magellan.backends import Backend
 from magellan.competence.base import NEITHER, Outcomes
+from magellan.config.schema import RewardConfig
 from magellan.core.codec import PackedState
 from magellan.core.errors import InputError, shown
 from magellan.core.parsing import checked_numbers
@@ -27,6 +28,34 @@ def uniform(states: list[PackedState]) -> np.ndarray:
     return (np.arange(candidates.max()) < candidates) / candidates
 
 
+class Evaluator:
+    """Rewards training episodes by the world's verdict, with errors; draws nothing without any.
+
+    rngs: the stream `evaluator`.
+    """
+
+    def __init__(self, errors: RewardConfig, rngs: Mapping[str, np.random.Generator]) -> None:
+        self._errors = errors
+        self._rng = rngs["evaluator"] if any(vars(errors).values()) else None
+
+    def judged(self, rewards: np.ndarray, ended: np.ndarray | bool = True) -> np.ndarray:
+        """Rewards 0 or 1 (n,), some of them wrong where episodes `ended`, bool (n,)."""
+        if self._rng is None:
+            return rewards
+        rate = np.where(rewards > 0, self._errors.false_negative, self._errors.false_positive)
+        wrong = ended & (self._rng.random(len(rewards)) < rate)
+        return np.where(wrong, 1.0 - rewards, rewards)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Its stream, if it has one."""
+        return {} if self._rng is None else {"evaluator": self._rng.bit_generator.state}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore a `state_dict`, among other keys."""
+        if self._rng is not None:
+            self._rng.bit_generator.state = state["evaluator"]
+
+
 class Collector:
     """Plays episodes with the current policy.
 
@@ -39,7 +68,8 @@ class Collector:
         backend: policy and codec.
         replay: receives the transitions.
         config: number of environments, n-step and discount.
-        rngs: the streams `world` and `policy`.
+        rngs: the streams `world`, `policy` and `evaluator`.
+        errors: of the evaluator that rewards episodes; None: none.
     """
 
     def __init__(
@@ -50,10 +80,12 @@ class Collector:
         replay: Replay,
         config: AgentConfig,
         rngs: Mapping[str, np.random.Generator],
+        errors: RewardConfig | None = None,
     ) -> None:
         self._backend = backend
         self._replay, self._codec = replay, backend.codec
         self._policy_rng = rngs["policy"]
+        self._evaluator = Evaluator(errors or RewardConfig(), rngs)
         self.num_envs = config.num_envs
         self._env = goals.world.environment(config.num_envs)
         self._windows = [NStepWindow(config.n_step, config.gamma) for _ in range(config.num_envs)]
@@ -101,6 +133,7 @@ class Collector:
         _, rewards, terminated, truncated, _ = self._env.step(actions)
         next_states = self._pack_states()
         ended = terminated | truncated
+        rewards = self._evaluator.judged(rewards, ended)
         for env, state in enumerate(self._states):
             step = Step(state, int(actions[env]), float(rewards[env]))
             self._store(env, step, next_states[env], bool(ended[env]))
@@ -185,6 +218,7 @@ class Collector:
                 for i, step in enumerate(window.steps)
             },
             "policy_rng": self._policy_rng.bit_generator.state,
+            **self._evaluator.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -204,6 +238,7 @@ class Collector:
             bounds = (self.num_envs,), -LARGEST, LARGEST
             self._values = checked_numbers(state["values"], "values", *bounds)
         self._policy_rng.bit_generator.state = state["policy_rng"]
+        self._evaluator.load_state_dict(state)
         for window in self._windows:
             window.steps.clear()
         # Keys are in order of environment and step.

@@ -303,6 +303,23 @@ VECTORS = [
     Vector("dps", dps(), {"decay": 0.5, "candidates": 3}, stream=TWICE),
     Vector("insight", insight()),
     Vector("cdas", cdas()),
+    # Scripted answers at the fifth update. Successes of tries: 2/4, 1/5, 3/3, 1/2, 0/0 for goals 0
+    # to 4; (k + 1) / (n + 2) is largest for goal 2, 4/5; then for 0, 3 and 4, 1/2, of which 3 was
+    # the last to succeed. A proposal of two goals adds the nearest by features, 3 to 2.
+    Vector("experimenter_goals", [0, 0, 1, 0, 0], {"ask_every": 5, "proposals": 1, "retrieved": 1}),
+    Vector(
+        "experimenter_goals",
+        even([0, 0, 1, 1, 0]),
+        {"ask_every": 5, "proposals": 2, "retrieved": 1},
+    ),
+    Vector(
+        "experimenter_goals",
+        even([0, 0, 1, 1, 0]),
+        {"ask_every": 5, "proposals": 1, "retrieved": 2},
+    ),
+    # Question 1 shows goal (0 + 64) * 7919 mod 5 = 1, "Find b", where b and a are in sight.
+    Vector("proposer", even([1, 1, 0, 0, 0]), {"ask_every": 5, "seen": 1}),
+    Vector("proposer", [0, 1, 0, 0, 0], {"ask_every": 5, "seen": 1, "proposals": 1}),
 ]
 
 

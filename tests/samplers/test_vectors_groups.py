@@ -116,6 +116,16 @@ VECTORS = [
         [[(GRASP, 0)] * 98],
         [0.170733, 0.414634, 0.414634],
     ),
+    # Its scripted answers: grasp, nine of ten, is mastered; carnivore has 1 of 2, plant 0 of 2.
+    # Until it is asked all are alike; one proposal gets all, two share.
+    (
+        "experimenter",
+        {"ask_every": 1, "proposals": 1},
+        [[(GRASP, 1)] * 9 + [(GRASP, 0), (PLANT, 0), (PLANT, 0), (CARNIVORE, 0), (CARNIVORE, 1)]],
+        [0, 0, 1],
+    ),
+    ("experimenter", {"ask_every": 1}, [[(GRASP, 1)] * 10, [(PLANT, 0)] * 10], [0, 1 / 2, 1 / 2]),
+    ("experimenter", {"ask_every": 2}, [[(GRASP, 1)] * 10], [1 / 3, 1 / 3, 1 / 3]),
 ]
 
 

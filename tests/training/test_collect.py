@@ -96,3 +96,25 @@ def test_the_share_of_explored_episodes_is_epsilon(layer, expected):
     assert set(explored.tolist()) == expected
     if len(expected) == 2:
         assert 0.3 < explored.mean() < 0.7
+
+
+@pytest.mark.parametrize("wrong", [0.0, 0.3, 1.0])
+def test_an_evaluator_errs_at_the_ends_of_episodes_only(wrong):
+    given = {"goal_space": SPACE, "rewards": {"false_positive": wrong, "false_negative": wrong}}
+    trainer = Trainer(resolve_run("smoke", [given]))
+    collector, said, rewarded = trainer.collector, [], []
+    step = collector._env.step
+
+    def watched(actions):
+        _, rewards, terminated, truncated, _ = result = step(actions)
+        said.append(rewards[terminated | truncated])
+        return result
+
+    collector._env.step = watched
+    for _ in range(400):
+        rewarded.append(collector.step().success)
+    true, observed = np.concatenate(said), np.concatenate(rewarded)
+    n = len(true)
+    assert n > 200
+    assert abs((true != observed).mean() - wrong) <= 5 * np.sqrt(wrong * (1 - wrong) / n)
+    assert ("evaluator" in collector.state_dict()) == (wrong > 0)

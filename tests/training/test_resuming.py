@@ -10,6 +10,7 @@ from tests.runs import EVALUATED, config, contents, finish, watchers
 STOPS = (0, 5, 12)  # updates
 PHASES = [{"until": 60, "sampler": "magellan", "seed": 5}, {"goals": {"split": "unseen"}}]
 GROUPS = {"refresh": 2, "delay": 4, "regroup": 3, "regions": 6}
+ERRORS = {"false_positive": 0.3, "false_negative": 0.2}
 SHORT = {"episodes": 40, "evaluate_every": 40}
 RUNS = {
     "steps": config(budget={"steps": 700, "evaluate_every": 300, "record_outcomes": True}),
@@ -29,6 +30,13 @@ RUNS = {
     "regions": config("regions", competence=GROUPS),
     "frontier": config("frontier", competence={"refresh": 2, "delay": 4}, frontier={"kinds": 6}),
     "rule over regions": config("learnability", samplers={"estimator": "learned_groups"}),
+    "asked": config(
+        "experimenter_goals",
+        experimenter_goals={"ask_every": 3, "retrieved": 3},
+        phases=[{"until": 60, "sampler": "experimenter"}, {"goals": {"split": "unseen"}}],
+        experimenter={"ask_every": 3},
+    ),
+    "an evaluator that errs": config("proposer", rewards=ERRORS, proposer={"ask_every": 3}),
     "phases": config("online", phases=PHASES, observers=["learned", "expert_buckets"]),
     "features": config(
         "alp_gmm",

@@ -384,6 +384,33 @@ def rules(folder: str = "rules") -> str:
     return in_table(header, cells)
 
 
+def asked() -> str:
+    """Arms with a chat model beside the rules' runs of the same seeds, and what asking cost."""
+    results, beside = of("experimenter"), standing.scores_of(of("rules"))
+    rows = []
+    for algorithm in results.algorithms_in("25k"):
+        own = success("experimenter", *algorithm)
+        low, high = (beside[rule].loc[own.index] for rule in ("random", "ek_online"))
+        chats = [
+            run["chat"]
+            for run in results.manifest["runs"]
+            if (run["sampler"], run["variant"]) == tuple(algorithm)
+        ]
+        read, written = np.array([chat["tokens"] for chat in chats]).mean(axis=0)
+        cells = [str(len(own)), f"{own.mean():.3f}", f"{low.mean():.3f}", f"{high.mean():.3f}"]
+        way = (own - low).mean() / (high - low).mean()
+        if len(own) > 1:
+            cells.append(covered(*(side.to_numpy() for side in (own, low, high))))
+        else:
+            cells.append(f"{way:.2f}")
+        seconds = np.mean([chat["seconds"] for chat in chats])
+        cells.append(f"{read:,.0f}, {written:,.0f}, {seconds:,.0f} s")
+        rows.append([f"`{algorithm.sampler}`, {algorithm.variant}", *cells])
+    header = ["arm", "runs", "success over training", "`random`", "`ek_online`"]
+    header += ["of the way between them", "tokens read, written, time for them"]
+    return in_table(header, rows)
+
+
 def orders_in_both_worlds() -> str:
     """Spearman's correlation of the rules' means in Craft and in Little-Zoo; seeds resampled."""
     worlds = [standing.scores_of(of(folder)) for folder in ("craft", "rules")]
@@ -959,6 +986,7 @@ BLOCKS = {
     ("studies/craft", "estimation in craft"): lambda: errors_by_practice(
         "craft_estimation", "own", "even", "depth_2"
     ),
+    ("studies/experimenter", "asked"): asked,
     ("rules", "signals"): signals,
     ("rules", "exploration"): exploration,
     ("rules", "rules long"): long_rules,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from magellan.competence.prompt_tokens import PromptTokens
+from magellan.core.codec import stack
 
 if TYPE_CHECKING:
     from magellan.backends import Backend
@@ -32,3 +34,8 @@ class GoalFeatures:
         starts = range(0, len(positions), BATCH)
         batches = [self._prompts.pack(goals, positions[start : start + BATCH]) for start in starts]
         return np.concatenate([self._backend.representation(b, space="frozen") for b in batches])
+
+    def of(self, prompts: Sequence[str]) -> np.ndarray:
+        """Features of any prompts: float32 (n, width); InputError if one has no tokens."""
+        packed = stack(self._backend.codec.pack(prompts, [()] * len(prompts)))
+        return self._backend.representation(packed, space="frozen")

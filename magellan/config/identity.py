@@ -103,8 +103,10 @@ def counted(config: RunConfig) -> dict[str, Any]:
         result["observers"] = sorted(observers)
     unused = _unused_sections(config)
     for key, value in values.items():
-        section, dot, _ = key.partition(".")
+        section, dot, name = key.partition(".")
         if not dot or section in unused or key in OPERATIONAL or value == defaults[key]:
+            continue
+        if name in config.section(section).operational:
             continue
         if key in MATTERS_IF and not MATTERS_IF[key](config):
             continue

@@ -186,6 +186,17 @@ class BudgetConfig(Section):
         return self.steps or self.updates or self.episodes
 
 
+class RewardConfig(Section):
+    """Errors of the evaluator that rewards training episodes; evaluations stay true."""
+
+    false_positive: Fraction = Field(
+        0.0, description="Probability that an episode without success is rewarded at its end."
+    )
+    false_negative: Fraction = Field(
+        0.0, description="Probability that a success, which still ends the episode, is not."
+    )
+
+
 class PhaseGoals(Section):
     """Goals of a phase, if they differ from the run's `goals`."""
 
@@ -249,6 +260,7 @@ class RunConfig(Section):
     backend: BackendConfig = Field(default_factory=BackendConfig)
     agent: AgentConfig = Field(default_factory=AgentConfig)
     samplers: SamplerConfig = Field(default_factory=SamplerConfig)
+    rewards: RewardConfig = Field(default_factory=RewardConfig)
     budget: BudgetConfig = Field(default_factory=BudgetConfig)
 
     @field_validator("observers")

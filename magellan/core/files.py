@@ -16,6 +16,7 @@ import numpy as np
 from magellan.core.errors import StorageError
 
 PARTIAL = ".part"  # suffix of a file being written
+_APPEND = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
@@ -68,6 +69,26 @@ def write_atomically(path: Path, content: bytes) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             os.unlink(partial)
+        raise cannot_write(path, error) from error
+
+
+def append_line(path: Path, line: str) -> None:
+    """Append a line to a file, after a newline if a kill truncated the last line.
+
+    Raises:
+        StorageError: the file cannot be written, or is a symbolic link.
+    """
+    try:
+        descriptor = os.open(path, _APPEND, 0o666)
+        try:
+            size = os.fstat(descriptor).st_size
+            truncated = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+            content = f"{chr(10) if truncated else ''}{line}\n".encode()
+            if os.write(descriptor, content) < len(content):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        finally:
+            os.close(descriptor)
+    except OSError as error:
         raise cannot_write(path, error) from error
 
 

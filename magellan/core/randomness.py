@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-STREAMS = ("world", "policy", "sampler", "replay", "init")
+STREAMS = ("world", "policy", "sampler", "replay", "init", "evaluator")
 """Streams of every run; estimators use additional names."""
 
 

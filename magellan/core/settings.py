@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import typing
 from collections import Counter
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import (
     BaseModel,
@@ -25,7 +25,12 @@ Validated = typing.TypeVar("Validated", bound=BaseModel)
 
 
 class Section(BaseModel):
-    """A group of keys: immutable, without unknown keys, NaN or infinity."""
+    """A group of keys: immutable, without unknown keys, NaN or infinity.
+
+    operational: keys that change no number of a run and do not count for its identity.
+    """
+
+    operational: ClassVar[tuple[str, ...]] = ()
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from magellan.core.errors import InputError, NotFiniteError
-from magellan.jobs.log import append_line, utc_now
+from magellan.core.files import append_line
+from magellan.jobs.log import utc_now
 
 NAME = "attempts.jsonl"
 KILLED = "killed"

@@ -21,13 +21,14 @@ from magellan.core.columns import COLUMNS
 from magellan.core.errors import InputError, LockedError
 from magellan.core.files import PARTIAL
 from magellan.jobs import attempts, checkpoint, export, keeping, log, progress
+from magellan.model import chat
 
 MANIFEST, LOCK = "manifest.json", ".lock"
 # Written atomically, by way of a partial file.
 _ATOMIC = (MANIFEST, *(f"{table}.csv" for table in COLUMNS))
 # A folder with one of these is that of a run, complete or not.
 _RUN_FILES = (MANIFEST, log.NAME, attempts.NAME)
-FILES = (LOCK, *_RUN_FILES[1:], *_ATOMIC, *(f"{name}{PARTIAL}" for name in _ATOMIC))
+FILES = (LOCK, *_RUN_FILES[1:], chat.NAME, *_ATOMIC, *(f"{name}{PARTIAL}" for name in _ATOMIC))
 # By the first character that `ls -l` shows.
 _KINDS = {
     "l": "a symbolic link",

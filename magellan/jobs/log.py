@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import os
 import sys
 import time
 from pathlib import Path
 
 from magellan.core.errors import printable
-from magellan.core.files import cannot_write
+from magellan.core.files import append_line
 
 NAME = "run.log"
-_APPEND = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class RunLog:
@@ -36,26 +33,6 @@ class RunLog:
         """Append a warning and print it to standard error."""
         show(f"warning: {text}")
         self.write(f"warning: {text}")
-
-
-def append_line(path: Path, line: str) -> None:
-    """Append a line to a file, after a newline if a kill truncated the last line.
-
-    Raises:
-        StorageError: the file cannot be written, or is a symbolic link.
-    """
-    try:
-        descriptor = os.open(path, _APPEND, 0o666)
-        try:
-            size = os.fstat(descriptor).st_size
-            truncated = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
-            content = f"{chr(10) if truncated else ''}{line}\n".encode()
-            if os.write(descriptor, content) < len(content):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise cannot_write(path, error) from error
 
 
 def show(text: str) -> None:

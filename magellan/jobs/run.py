@@ -49,6 +49,7 @@ from magellan.jobs.log import RunLog, utc_now
 from magellan.jobs.progress import Progress, TensorBoard, check_sink, evaluations
 from magellan.jobs.stopping import Stopper, seconds_granted
 from magellan.jobs.versions import Origin
+from magellan.model import chat
 from magellan.model.files import check_backbone
 from magellan.samplers import SAMPLERS
 from magellan.training.loop import Trainer
@@ -113,7 +114,7 @@ def train(
             place = f"--start: {start} {started_from['checkpoint']}"
             origin.check_reads_alike(started_from["made_with"], place)
         configure_torch(config.threads, config.backend.deterministic)
-        trainer = Trainer(config, backend)
+        trainer = Trainer(config, backend, output / chat.NAME)
         if state is not None:
             _restore(trainer, state, place)
     with contextlib.closing(lock), stopper, contextlib.closing(trainer.backend):
@@ -452,6 +453,7 @@ def _describe_run(trainer: Trainer) -> dict[str, Any]:
         "counted": counted(config),
         "estimation_episodes": trainer.estimators.cost(),
         "driver": trainer.estimators.driver,
+        **trainer.sampler.facts(),
         **({"registered": registered} if registered else {}),
         "threads": config.threads,
         **({"memory": trainer.backend.memory} if trainer.backend.memory else {}),

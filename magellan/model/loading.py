@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -348,3 +348,36 @@ def width_of(name: str, model: PreTrainedModel) -> int:
             encoded = model.get_encoder()(**inputs).last_hidden_state
             inputs = {**inputs, "encoder_hidden_states": encoded}
         return int(model.get_decoder()(**inputs).last_hidden_state.shape[-1])
+
+
+class ChatModel:
+    """A causal model with a chat template, on the CPU; its answers are greedy.
+
+    Raises:
+        InputError: missing, not a language model, or without a chat template.
+    """
+
+    def __init__(self, name: str) -> None:
+        folder = check_backbone(name)
+        with reported(name, "cannot be loaded"), _silence_transformers():
+            self._model = _load(name, folder, CPU, None)[0].eval()
+            self._tokenizer = AutoTokenizer.from_pretrained(folder, **_LOCAL)
+        if self._tokenizer.chat_template is None:
+            raise unusable(name, "has no chat template")
+
+    @torch.no_grad()
+    def answer(self, messages: Sequence[Mapping[str, str]], most: int) -> tuple[str, list[int]]:
+        """Return an answer of `most` tokens or fewer; number of tokens read, and written."""
+        inputs = self._tokenizer.apply_chat_template(
+            [*messages], add_generation_prompt=True, return_tensors="pt", return_dict=True
+        )
+        with _silence_transformers():
+            tokens = self._model.generate(
+                **inputs,
+                do_sample=False,
+                max_new_tokens=most,
+                pad_token_id=self._tokenizer.eos_token_id,
+            )[0]
+        read = inputs["input_ids"].shape[1]
+        text = self._tokenizer.decode(tokens[read:], skip_special_tokens=True)
+        return text, [read, len(tokens) - read]

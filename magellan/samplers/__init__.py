@@ -38,6 +38,8 @@ from magellan.samplers import (  # noqa: F401  # isort: skip
     adarft,
     regions,
     frontier,
+    experimenter,
+    proposer,
 )
 
 

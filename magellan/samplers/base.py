@@ -199,6 +199,10 @@ class GoalSampler:
         except (InputError, NotFiniteError) as error:
             raise type(error)(f"{self.origin}{error}") from None
 
+    def facts(self) -> dict[str, Any]:
+        """What a run's manifest says about it, as JSON values by key."""
+        return {}
+
     def state_dict(self) -> dict[str, Any]:
         """Step, random state, estimator and rule, as numpy arrays and JSON-serialisable values."""
         estimator = {} if self.estimator is None else self.estimator.state_dict()

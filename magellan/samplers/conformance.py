@@ -6,7 +6,7 @@ The tests run them over the registry, `python -m magellan submit` over a file of
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -53,6 +53,13 @@ class FewGoals:
     def nth(self, category: int, ranks: np.ndarray) -> np.ndarray:
         return np.flatnonzero(self.categories == category)[ranks]
 
+    def counts(self) -> dict[str, int]:
+        return {f"kind {kind}": size for kind, size in enumerate(self.sizes.tolist())}
+
+    def prompt(self, position: int) -> str:
+        name, other = chr(ord("a") + position), chr(ord("a") + position // 2)
+        return f"Goal: Find {name}\nYou see: {name}, {other}\nAction: "
+
     def positions_in(self, other: Any, positions: np.ndarray) -> np.ndarray:
         """The same positions, -1 beyond the end: a goal is its position."""
         return np.where(positions < len(self), positions, -1)
@@ -63,6 +70,9 @@ TEN_GOALS = FewGoals([0, 1, 4, 0, 0, 1, 1, 2, 4, 0])
 SETTINGS: Mapping[str, Any] = {
     "epsilon_decay": 20.0,
     "every": 50,
+    "ask_every": 5,
+    "proposals": 2,
+    "retrieved": 2,
     "episodes": 20,
     "fit_every": 100,
     "batch": 50,
@@ -140,6 +150,11 @@ def features(goals: FewGoals, positions: np.ndarray | None = None) -> np.ndarray
     return np.sin(np.outer(positions + 1, [1.0, 2.0, 3.0])).astype(np.float32)
 
 
+def embedded(prompts: Sequence[str]) -> np.ndarray:
+    """The same of any prompt, here of its length."""
+    return np.sin(np.outer([len(prompt) for prompt in prompts], [1.0, 2.0, 3.0]))
+
+
 def estimator_of(
     name: str | None, goals: FewGoals, seed: int = 0, **settings: Any
 ) -> CompetenceEstimator | None:
@@ -168,7 +183,8 @@ def make(name: str, goals: FewGoals = TEN_GOALS, seed: int = 0, **settings: Any)
     own = {key: value for key, value in settings.items() if key in spec.settings.model_fields}
     rng = np.random.default_rng(seed)
     estimator = estimator_of(spec.estimator, goals, seed, **settings)
-    parts = SamplerParts(goals, rng, exploration(**epsilon), estimator, partial(features, goals))
+    read = partial(features, goals)
+    parts = SamplerParts(goals, rng, exploration(**epsilon), estimator, read, embed=embedded)
     return make_sampler(name, parts, spec.settings(**own))
 
 

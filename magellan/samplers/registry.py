@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -17,7 +18,7 @@ from magellan.core.settings import NoSettings, Section
 from magellan.samplers.base import GoalSampler, Schedule
 
 
-def no_features() -> np.ndarray:
+def no_features(*_: Any) -> np.ndarray:
     """Raise InputError: the run has no language model."""
     raise InputError("features: this run has no language model; allowed: a run with one")
 
@@ -34,6 +35,8 @@ class SamplerParts:
         features: returns the untrained language model's representation of each goal, float32
             (n_goals, width), the same at every call; computed on demand.
         seed: root seed of the run.
+        embed: returns that representation of prompts, float32 (n, width).
+        transcript: file for what a chat model is asked and answers; None: none.
     """
 
     goals: Goals
@@ -42,6 +45,8 @@ class SamplerParts:
     estimator: CompetenceEstimator | None = None
     features: Callable[[], np.ndarray] = no_features
     seed: int = 0
+    embed: Callable[[Sequence[str]], np.ndarray] = no_features
+    transcript: Path | None = None
 
 
 Builder = Callable[[SamplerParts, Any], GoalSampler]

@@ -73,6 +73,9 @@ class Rule:
         """Learn from all answers to a goal in one update, or from one episode."""
         self.observe(arm, group.success, group.advantage)
 
+    def end_update(self, step: int) -> None:
+        """Called after the episodes of each policy update; `step`: updates so far."""
+
     def weights(self, arms: ArmStats) -> np.ndarray:
         """Return finite weights >= 0, (n_arms,), to draw in proportion to; all 0: uniformly."""
         raise NotImplementedError
@@ -150,6 +153,7 @@ class RuleChoice(Choice):
         observed = numbers[numbers >= 0]
         np.add.at(self._tries, observed, outcomes.answers[numbers >= 0])
         self._last[observed] = self._step
+        self._rule.end_update(self._step)
         self._cumulative = None
 
     def draw(self, rng: np.random.Generator, n: int) -> np.ndarray | None:

@@ -10,6 +10,7 @@ import numpy as np
 from magellan.agent.replay import NStepWindow, Replay, Step, check_actions
 from magellan.backends import Backend
 from magellan.competence.base import NEITHER, Outcomes
+from magellan.config.schema import RewardConfig
 from magellan.core.codec import PackedState
 from magellan.core.errors import InputError, shown
 from magellan.core.parsing import checked_numbers
@@ -39,7 +40,8 @@ class Collector:
         backend: policy and codec.
         replay: receives the transitions.
         config: number of environments, n-step and discount.
-        rngs: the streams `world` and `policy`.
+        rngs: the streams `world`, `policy` and `evaluator`.
+        errors: of the evaluator that rewards episodes; None: none.
     """
 
     def __init__(
@@ -50,10 +52,13 @@ class Collector:
         replay: Replay,
         config: AgentConfig,
         rngs: Mapping[str, np.random.Generator],
+        errors: RewardConfig | None = None,
     ) -> None:
         self._backend = backend
         self._replay, self._codec = replay, backend.codec
         self._policy_rng = rngs["policy"]
+        self._errors = errors or RewardConfig()
+        self._evaluator_rng = rngs.get("evaluator") if any(vars(self._errors).values()) else None
         self.num_envs = config.num_envs
         self._env = goals.world.environment(config.num_envs)
         self._windows = [NStepWindow(config.n_step, config.gamma) for _ in range(config.num_envs)]
@@ -101,6 +106,7 @@ class Collector:
         _, rewards, terminated, truncated, _ = self._env.step(actions)
         next_states = self._pack_states()
         ended = terminated | truncated
+        rewards = self._judged(rewards, ended)
         for env, state in enumerate(self._states):
             step = Step(state, int(actions[env]), float(rewards[env]))
             self._store(env, step, next_states[env], bool(ended[env]))
@@ -119,6 +125,15 @@ class Collector:
         if len(rows):
             self._start_episodes(ended, rows)
         return outcomes
+
+    def _judged(self, rewards: np.ndarray, ended: np.ndarray) -> np.ndarray:
+        """Rewards by the evaluator, which errs at the end of some episodes, (num_envs,)."""
+        if self._evaluator_rng is None:
+            return rewards
+        errors = self._errors
+        rate = np.where(rewards > 0, errors.false_negative, errors.false_positive)
+        wrong = ended & (self._evaluator_rng.random(self.num_envs) < rate)
+        return np.where(wrong, 1.0 - rewards, rewards)
 
     def evaluation_env(self, num_envs: int) -> Environment:
         """Return an environment for evaluation episodes, in the current state of the world."""
@@ -185,6 +200,11 @@ class Collector:
                 for i, step in enumerate(window.steps)
             },
             "policy_rng": self._policy_rng.bit_generator.state,
+            **(
+                {}
+                if (own := self._evaluator_rng) is None
+                else {"evaluator": own.bit_generator.state}
+            ),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -204,6 +224,8 @@ class Collector:
             bounds = (self.num_envs,), -LARGEST, LARGEST
             self._values = checked_numbers(state["values"], "values", *bounds)
         self._policy_rng.bit_generator.state = state["policy_rng"]
+        if self._evaluator_rng is not None:
+            self._evaluator_rng.bit_generator.state = state["evaluator"]
         for window in self._windows:
             window.steps.clear()
         # Keys are in order of environment and step.

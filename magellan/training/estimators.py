@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,10 +41,13 @@ class Estimators:
     Args:
         config: the run's configuration.
         parts: what estimators are built from.
+        transcript: file for what a chat model is asked; None: none.
     """
 
-    def __init__(self, config: RunConfig, parts: EstimatorParts) -> None:
-        self._config = config
+    def __init__(
+        self, config: RunConfig, parts: EstimatorParts, transcript: Path | None = None
+    ) -> None:
+        self._config, self._transcript = config, transcript
         self.driver: str | None = None
         self.by_name = {
             name: make_estimator(name, parts, config.constants(ESTIMATORS[name]))
@@ -71,7 +75,10 @@ class Estimators:
         epsilon = ExponentialEpsilon(common.epsilon_start, common.epsilon_end, common.epsilon_decay)
         estimator = self.by_name[self.driver] if self.driver else None
         read = no_features if self._features is None else partial(self._features, goals)
-        parts = SamplerParts(goals, rng, epsilon, estimator, read, config.seed)
+        embed = no_features if self._features is None else self._features.of
+        parts = SamplerParts(
+            goals, rng, epsilon, estimator, read, config.seed, embed, self._transcript
+        )
         sampler = make_sampler(name, parts, config.constants(spec))
         if sampler.estimator is not None and sampler.estimator is not estimator:
             self.driver = name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,7 @@ class Trainer:
     Args:
         config: of the run.
         backend: the language model at its start; None: built from the configuration.
+        transcript: file for what a chat model is asked and answers; None: kept in memory.
 
     Attributes:
         phase: the current phase.
@@ -51,7 +53,9 @@ class Trainer:
             the goals of a later phase.
     """
 
-    def __init__(self, config: RunConfig, backend: Backend | None = None) -> None:
+    def __init__(
+        self, config: RunConfig, backend: Backend | None = None, transcript: Path | None = None
+    ) -> None:
         self.config = config
         self.phases = phases_of(config)
         self.phase = self.phases[0]
@@ -63,12 +67,14 @@ class Trainer:
         assert parts.backend is not None
         self.goals, self.backend = parts.goals, parts.backend
         self.backend.start_policy(config.agent, initial_seeds(self.phase.seed)[1])
-        self.estimators = Estimators(config, parts)
+        self.estimators = Estimators(config, parts, transcript)
         self.sampler = self.estimators.make_sampler(self.phase.sampler, self.goals, rngs["sampler"])
         self.estimators.check_phases(self.phases)
         agent = config.agent
         self.replay = Replay(agent.replay_capacity, rngs["replay"], agent.success_fraction)
-        self.collector = Collector(self.goals, self.sampler, self.backend, self.replay, agent, rngs)
+        self.collector = Collector(
+            self.goals, self.sampler, self.backend, self.replay, agent, rngs, config.rewards
+        )
         budget = config.budget
         self._unit = UNIT_COLUMNS[budget.unit]
         self.record = Record(

@@ -102,7 +102,7 @@ def _load_place(reference: Path, folders: Sequence[str]) -> Place:
     longest = max(run["steps"] for run in runs)
     length = f"{longest:,} steps"
     if world and world.answer_tokens:  # the last answers go a little beyond
-        length = f"{longest // 1_000 * 1_000:,} tokens, held-out"
+        length = f"{longest // 1_000}k tokens, held-out"
     return Place(
         f"{world.label if world else name}, {length}",
         scores,

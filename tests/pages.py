@@ -399,7 +399,7 @@ def asked() -> str:
         read, written = np.array([chat["tokens"] for chat in chats]).mean(axis=0)
         cells = [str(len(own)), f"{own.mean():.3f}", f"{low.mean():.3f}", f"{high.mean():.3f}"]
         way = (own - low).mean() / (high - low).mean()
-        if len(own) > 1:
+        if len(own) > 4:
             cells.append(covered(*(side.to_numpy() for side in (own, low, high))))
         else:
             cells.append(f"{way:.2f}")

@@ -568,11 +568,14 @@ def frontier_tests() -> str:
     return pairs_tested(frontier_scores(), [("frontier", other) for other in others])
 
 
-def yoked_scores(arms: Sequence[str] = ("other",)) -> dict[str, dict[str, pd.Series]]:
+YOKED = ("other", "own")
+
+
+def yoked_scores() -> dict[str, dict[str, pd.Series]]:
     """Split -> name -> mean success of each run, of the arms and of the samplers beside them."""
     return {
         split: {
-            **{f"scripted/{arm}": success("yoked", "scripted", arm, split) for arm in arms},
+            **{f"scripted/{arm}": success("yoked", "scripted", arm, split) for arm in YOKED},
             **{name: success("samplers", name, split=split) for name in ("magellan", "random")},
         }
         for split in SPLITS
@@ -581,27 +584,26 @@ def yoked_scores(arms: Sequence[str] = ("other",)) -> dict[str, dict[str, pd.Ser
 
 def yoked() -> str:
     """What runs master that follow MAGELLAN's shares, and what its own and random ones do."""
-    arm = finding("yoked", ["other"], ["scripted"]).replace("`scripted`", "`scripted/other`")
-    beside = finding("samplers", ["base"], ["magellan", "random"]).splitlines()[2:]
-    return "\n".join([arm, *beside])
+    other, own = (
+        finding("yoked", [arm], ["scripted"]).replace("`scripted`", f"`scripted/{arm}`")
+        for arm in YOKED
+    )
+    beside = finding("samplers", ["base"], ["magellan", "random"])
+    return "\n".join([other, *own.splitlines()[2:], *beside.splitlines()[2:]])
 
 
 def yoked_tests() -> str:
-    """The finished arm minus the samplers beside it, on both splits, uncorrected."""
-    scores = yoked_scores()
+    """The family of four, and below it each arm minus uniform choice, which has no test."""
     rows = [
-        [
-            f"`{other}`",
-            split,
-            with_ends(values := means["scripted/other"] - means[other]),
-            contrasts.halves(np.asarray(values)),
-            printing.chance(sign_flip_test(np.asarray(values)).p),
-        ]
+        ([f"`scripted/{arm}`", f"`{other}`", split], means[f"scripted/{arm}"] - means[other])
         for other in ("magellan", "random")
-        for split, means in scores.items()
+        for split, means in yoked_scores().items()
+        for arm in YOKED
     ]
-    header = ["`scripted/other` minus", "goals", "difference", "halves of the seeds"]
-    return in_table([*header, "p, uncorrected"], rows)
+    tested = with_tests(rows[:4], halves=True)
+    tested += [[*row[:-1], ""] for row in with_tests(rows[4:], halves=True)]
+    header = ["arm", "minus", "goals", "difference", "halves of the seeds", "p after Holm"]
+    return in_table(header, tested)
 
 
 def practised(results: store.Results) -> pd.DataFrame:

@@ -159,9 +159,10 @@ def test_shares_alone_have_magellans_success():
     """By the rule of the protocol: the interval lies within .08 of zero."""
     assert "[learn as much](docs/studies/yoked.md)" in README
     scores = pages.yoked_scores()["train"]
-    difference = scores["scripted/other"] - scores["magellan"]
-    _, low, high = sign_flip_test(difference.to_numpy()).interval
-    assert -0.04 < low < 0 < high < 0.04
+    for arm in pages.YOKED:
+        difference = scores[f"scripted/{arm}"] - scores["magellan"]
+        _, low, high = sign_flip_test(difference.to_numpy()).interval
+        assert -0.04 < low < 0 < high < 0.04
 
 
 SENTENCE = re.compile(r"(?<=[.:;!?])[*]*\s")

@@ -52,7 +52,7 @@ def test_evaluation_touches_no_training_stream(undisturbed, tmp_path):
 
 def test_a_failing_construction_leaves_no_litter(tmp_path, monkeypatch):
     broken = raising(InputError("backbone.model: weights are missing"))
-    monkeypatch.setattr(run, "Trainer", broken)
+    monkeypatch.setattr(run, "make_trainer", broken)
     with pytest.raises(InputError, match="weights are missing"):
         train(config(), tmp_path / "new" / "run", resume=False, progress="none")
     assert list(tmp_path.iterdir()) == []
@@ -60,7 +60,8 @@ def test_a_failing_construction_leaves_no_litter(tmp_path, monkeypatch):
 
 def test_the_model_is_built_once(tmp_path, monkeypatch):
     built = []
-    monkeypatch.setattr(run, "Trainer", lambda *given: built.append(1) or Trainer(*given))
+    made = run.make_trainer
+    monkeypatch.setattr(run, "make_trainer", lambda *given: built.append(1) or made(*given))
     train(config("random"), tmp_path, resume=False, progress="none")
     assert len(built) == 1
 

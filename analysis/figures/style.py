@@ -81,6 +81,9 @@ LOOKS: Mapping[str, Mapping[str, Look]] = {
         "bots": Look("#33A02C", (0, (5, 3)), "$b$"),
         "insight": Look("#FB9A99", (0, (13, 3)), "$n$"),
         "cdas": Look("#B15928", (0, (4, 2, 2, 2)), "$c$"),
+        "experimenter": Look("#4A1486", (0, (15, 3)), "$x$"),
+        "experimenter_goals": Look("#9E9AC8", (0, (12, 1, 2, 1)), "$y$"),
+        "proposer": Look("#DD3497", (0, (6, 2, 2, 2)), "$q$"),
     },
     "estimator": {
         "per_goal": Look("#009E73", "-", "^"),

@@ -135,7 +135,8 @@ class Backbone:
         }
         self._prepared: dict[str, Any] = {}
         self.fast_pass, self.passes = self._choose_reader()
-        self._one_format = config.quantization == "none" and is_fused(self._model)
+        per_token = self._plain is None and config.quantization == "none"
+        self._one_format = per_token and is_fused(self._model)
         self._fused = self._fuse()
         self._flat: dict[str, Tensor] = {}
         self._active = ""

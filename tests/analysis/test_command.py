@@ -117,10 +117,6 @@ def test_commands_print_tables_in_the_form_that_is_asked_for(results, printed, c
         assert counts == COMMANDS[command]
 
 
-def test_a_goal_space_is_for_the_page_alone(folder, refused):
-    assert "--goal-space: not allowed" in refused("summary", folder, "--goal-space", "25k")
-
-
 def test_no_pictures_are_checked_where_there_is_no_folder(tmp_path, refused):
     line = refused("pictures", tmp_path / "none", "--check")
     assert line == f"error: pictures: there is no folder {tmp_path / 'none'}\n"

@@ -35,7 +35,7 @@ TABLES = (
     *("goals.csv", "outcomes.csv"),
 )
 LINKS = (
-    *(".lock", "run.log", "attempts.jsonl"),
+    *(".lock", "run.log", "attempts.jsonl", "transcript.jsonl"),
     *(name + end for name in ("manifest.json", *TABLES) for end in ("", ".part")),
     *("checkpoints", "checkpoints/00000001.safetensors", "checkpoints/00000002.safetensors"),
     *("checkpoints/00000003.safetensors.part", "checkpoints/00000001.safetensors.damaged"),

@@ -10,7 +10,7 @@ from typing import Any
 
 from magellan.agent.sac import SAC
 from magellan.core import files
-from magellan.jobs import checkpoint, log
+from magellan.jobs import checkpoint
 from magellan.training.collect import Collector
 from magellan.training.loop import Trainer
 
@@ -76,7 +76,7 @@ class StrikingOS:
 
 def install(strike: Strike, put: Callable[[Any, str, Any], None] = setattr) -> None:
     """Call `strike` at every step of a job; `put` is setattr, or pytest's."""
-    for module in (checkpoint, files, log):
+    for module in (checkpoint, files):
         put(module, "os", StrikingOS(strike))
     for owner, name in ((Trainer, "advance"), (SAC, "update"), (Collector, "step")):
         put(owner, name, _struck(getattr(owner, name), name, strike))

@@ -348,7 +348,7 @@ def test_verl_0_5_to_0_7_themselves_make_it_and_tell_it_scores() -> None:
     """Not 0.6, which imports what transformers 5 no longer has."""
     pytest.importorskip("verl.experimental.dataset.sampler", reason="none of these is installed")
     main_ppo = pytest.importorskip("verl.trainer.main_ppo", exc_type=ImportError)
-    from omegaconf import OmegaConf
+    omegaconf = pytest.importorskip("omegaconf")
     from verl import DataProto
 
     class Data(list[dict[str, Any]]):
@@ -357,7 +357,7 @@ def test_verl_0_5_to_0_7_themselves_make_it_and_tell_it_scores() -> None:
     place = {"class_path": "pkg://magellan.integrations.verl", "class_name": "CurriculumSampler"}
     curriculum = {"sampler": "mopps", "seed": 1}
     data = {"sampler": place, "dataloader_num_workers": 0, "curriculum": curriculum}
-    sampler = main_ppo.create_rl_sampler(OmegaConf.create(data), Data(ROWS))
+    sampler = main_ppo.create_rl_sampler(omegaconf.OmegaConf.create(data), Data(ROWS))
     assert len([*sampler]) == len(ROWS)
     rows = np.repeat(np.arange(len(ROWS)), 4)
     scores = torch.zeros(len(rows), 5)

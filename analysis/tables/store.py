@@ -187,8 +187,16 @@ def write(results: Results, folder: Path) -> None:
     for name, frame in results.tables.items():
         text = frame.to_csv(index=False, lineterminator="\n")
         write_atomically(folder / f"{name}.csv", text.encode())
-    # Not sorted: the order of the variants is that of the experiment.
-    write_atomically(folder / MANIFEST, f"{json.dumps(results.manifest, indent=1)}\n".encode())
+    write_atomically(folder / MANIFEST, _in_lines(results.manifest).encode())
+
+
+def _in_lines(manifest: Mapping[str, Any]) -> str:
+    """A manifest as JSON, a run a line; not sorted: variants are in the experiment's order."""
+    head = json.dumps({key: manifest[key] for key in manifest if key != "runs"}, indent=1)
+    if "runs" not in manifest:  # of a single run
+        return f"{head}\n"
+    runs = ",\n".join(json.dumps(run, separators=(",", ":")) for run in manifest["runs"])
+    return f'{head[:-2]},\n "runs": [\n{runs}\n ]\n}}\n'
 
 
 def load(folder: Path) -> Results:

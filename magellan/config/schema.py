@@ -156,8 +156,7 @@ class BudgetConfig(Section):
         ge=0,
         le=10**9,
         description="Episodes (steps or updates if these end the run) between permanent "
-        "checkpoints; "
-        "0 keeps none.",
+        "checkpoints; 0 keeps none.",
     )
     stop_margin_seconds: float = Field(
         60.0,
@@ -232,7 +231,7 @@ class PhaseConfig(Section):
 
 MODULES_DESCRIPTION = "Python files with parts of your own (docs/extend.md); they are executed."
 WORLD_DESCRIPTION = (
-    "Text world: `little_zoo`, `craft`, `simulated`, `digits`, or one from `modules`."
+    f"Text world: {', '.join(f'`{name}`' for name in WORLDS)}, or one from `modules`."
 )
 OBSERVERS_DESCRIPTION = (
     "Estimators that observe the run beside the one that drives its sampler, without affecting it."
@@ -413,8 +412,7 @@ class AnalysisConfig(Section):
     reference: str = Field(
         "",
         description="Sampler (or sampler/variant) that others are compared with. Empty: "
-        "`magellan`, "
-        "else the first; with its first variant.",
+        "`magellan`, else the first; with its first variant.",
     )
     labels: dict[str, str] = Field(
         {},

@@ -249,17 +249,25 @@ def read_transcript(path: Path, section: str) -> list[dict[str, Any]]:
     for number, line in enumerate(lines, 1):
         try:
             entry = json.loads(line)
-            _key(entry)
-            valid = isinstance(entry["answer"], str | None) and entry["seconds"] >= 0
-            valid &= [type(number) for number in entry["tokens"]] == [int, int]
-            valid &= isinstance(entry["failures"], list)
-        except (ValueError, LookupError, TypeError, RecursionError):
-            valid = False
-        if valid:
+        except (ValueError, RecursionError):
+            entry = None
+            if not line.strip() or line.startswith("{"):  # cut short
+                continue
+        if _is_entry(entry):
             entries.append(entry)
-        elif line.strip() and not line.startswith("{"):  # else it was cut short
+        else:
             raise InputError(
                 f"{section}.transcript: line {number} of {path} is no entry; allowed: {NAME} of a "
                 "run"
             )
     return entries
+
+
+def _is_entry(entry: Any) -> bool:
+    try:
+        _key(entry)
+        valid = isinstance(entry["answer"], str | None) and entry["seconds"] >= 0
+        valid &= [type(number) for number in entry["tokens"]] == [int, int]
+        return valid and isinstance(entry["failures"], list)
+    except (LookupError, TypeError):
+        return False

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from functools import partial
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 from magellan.config import parse_assignment, resolve_run
 from magellan.config.modules import load_modules
+from magellan.config.resolve import merged
 from magellan.core.arguments import (
     Commands,
     add_modules,
@@ -286,11 +287,7 @@ def add_order(commands: Commands) -> None:
 def _order(options: argparse.Namespace) -> None:
     if options.distinct and options.draws is None:
         raise InputError("--distinct: not allowed without --draws; allowed: both")
-    settings: dict[str, Any] = {}
-    for assigned in map(parse_assignment, options.set):
-        for section, values in assigned.items():
-            both = isinstance(values, dict) and isinstance(settings.get(section), dict)
-            settings[section] = {**settings[section], **values} if both else values
+    settings: dict[str, Any] = reduce(merged, map(parse_assignment, options.set), {})
     prepare_threads(1)
     load_modules(options.module)
     from magellan.tools import order

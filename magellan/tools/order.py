@@ -95,13 +95,14 @@ def ordered(
     rewards = [float(place < k) for k in solved for place in range(answers)]
     curriculum.update(np.repeat(np.arange(len(rows)), answers), rewards)
     chances = curriculum.probabilities()
-    if sampler != "random" and np.ptp(chances) < 1e-12 and len({*solved}) > 1:
+    shares = np.round(chances / chances.max(), 9)
+    if sampler != "random" and np.ptp(shares) == 0 and len({*solved}) > 1:
         raise InputError(
             f"sampler: {sampler} gives all rows the same probability: it tells none from another "
             "by one rate each; allowed: others, such as learnability, pools, mopps, insight"
         )
     if draws is None:
-        chosen = np.argsort(-np.round(chances, 12), kind="stable")
+        chosen = np.argsort(-shares, kind="stable")
     else:
         chosen = curriculum.sample(draws, replace=not distinct)
     return [{**rows[row], "probability": float(f"{chances[row]:.6g}")} for row in chosen]

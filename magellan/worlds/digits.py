@@ -20,8 +20,6 @@ UNSOLVABLE = ("recall", "guess")
 LONGEST = 6
 """Digits of the longest prompts."""
 NO_ENVIRONMENT = "digits: this world has no environment; its agent writes an answer to a prompt"
-MULTIPLE = 3
-"""Every third number is held out, those that leave the rest 1."""
 
 
 def right_answer(operation: str, digits: str) -> str | None:
@@ -38,8 +36,8 @@ def right_answer(operation: str, digits: str) -> str | None:
 
 
 def numbers(length: int, split: str) -> int:
-    """Number of strings of this length in a split."""
-    held_out = (10**length - 1) // MULTIPLE
+    """Number of strings of this length in a split; held out are those that leave 1, by three."""
+    held_out = (10**length - 1) // 3
     return held_out if split == "unseen" else 10**length - held_out
 
 

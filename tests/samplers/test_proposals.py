@@ -11,9 +11,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 
-from magellan.core.errors import JobError
+from magellan.core.errors import InputError, JobError
 from magellan.model import chat as chats
-from magellan.model.chat import KEY, NAME, URL, Chat
+from magellan.model.chat import KEY, NAME, URL, Chat, read_transcript
 from magellan.samplers import SAMPLERS
 from magellan.samplers.proposals import COUNTED, read
 from tests.pages import between_markers, page
@@ -288,3 +288,14 @@ def test_a_wrong_chat_model_ends_a_run_before_it_begins(settings, message, monke
     )
     assert error.startswith(message)
     assert not (tmp_path / "run").exists()
+
+
+def test_only_a_line_that_was_cut_short_is_left_out(tmp_path):
+    path = tmp_path / NAME
+    entry = {"update": 1, "model": "scripted", "messages": [], "answer": None, "failures": []}
+    line = json.dumps({**entry, "tokens": [0, 0], "seconds": 0.0})
+    path.write_text(f"{line}\n{line[:9]}\n{line}\n")
+    assert len(read_transcript(path, "experimenter")) == 2
+    path.write_text('{"update": 1}\n')
+    with pytest.raises(InputError, match=r"^experimenter.transcript: line 1 of .* is no entry"):
+        read_transcript(path, "experimenter")

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from magellan.config import resolve_run
+from magellan.config.schema import RewardConfig
 from magellan.core.codec import PackedState
 from magellan.core.randomness import STREAMS, choose, stream
 from magellan.samplers.base import GoalSampler
-from magellan.training.collect import uniform
+from magellan.training.collect import Evaluator, uniform
 from magellan.training.loop import Trainer
 from tests.runs import SPACE
 
@@ -118,3 +119,12 @@ def test_an_evaluator_errs_at_the_ends_of_episodes_only(wrong):
     assert n > 200
     assert abs((true != observed).mean() - wrong) <= 5 * np.sqrt(wrong * (1 - wrong) / n)
     assert ("evaluator" in collector.state_dict()) == (wrong > 0)
+
+
+@pytest.mark.parametrize(("kind", "judged"), [("positive", [1, 1, 0]), ("negative", [0, 0, 0])])
+def test_each_rate_is_of_its_own_error(kind, judged):
+    evaluator = Evaluator(
+        RewardConfig(**{f"false_{kind}": 1.0}), {"evaluator": stream(1, "evaluator")}
+    )
+    rewards, ended = np.array([0.0, 1.0, 0.0]), np.array([True, True, False])
+    assert evaluator.judged(rewards, ended).tolist() == judged

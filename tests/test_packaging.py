@@ -44,8 +44,8 @@ BASE = names(PROJECT["dependencies"])
 # What requirements.txt has; other extras are for those who want them.
 DIRECT = BASE.union(*(OPTIONAL[group] for group in ("model", "workflow", "dev")))
 
-# What the trainer for verl and its test import.
-VERL = {"verl", "ray", "torchdata", "transfer-queue"}
+# What the trainers for verl and prime-rl and their tests import.
+TRAINERS = {"verl", "ray", "tensordict", "torchdata", "transfer-queue", "prime-rl"}
 
 
 def tracked_files() -> list[Path]:
@@ -79,7 +79,7 @@ def test_every_imported_package_is_a_direct_dependency() -> None:
         canonical(packages.get(name, [name])[0])
         for name in third_party([path for path in python_sources() if path != site])
     }
-    others = {*VERL}.union(*map(OPTIONAL.get, ("sentencepiece", "tensorboard", "trl")))
+    others = {*TRAINERS}.union(*map(OPTIONAL.get, ("sentencepiece", "tensorboard", "trl")))
     assert needed - lamorels() <= DIRECT | others
     assert third_party([site]) <= requirements("docs/requirements.txt").keys()
 

@@ -35,6 +35,7 @@ from magellan.config import PlannedRun, flat_keys, grid, load_experiment, read_y
 from magellan.config.grid import (
     BEGINNING,
     PlannedStart,
+    chats_of,
     check_models,
     given_keys,
     host_memory_mb,
@@ -55,7 +56,7 @@ REFERENCE = "results/reference"
 BACKBONE = "results/backbone"
 SMOLLM2 = "smollm2-135m"
 RUN_FILES = ("evaluation.csv", "competence.csv", "practice.csv", "training.csv", "manifest.json")
-# Path of a run below `runs`, `logs/train` and `benchmarks/train`.
+# Path of a run below `runs` and `logs/train`.
 RUN_PATH = "{sampler}/{goal_space}/seed{seed}/{identity}"
 # Initial time limit of a run on a cluster, in minutes; not enforced on a single machine.
 RUNTIME_MINUTES = {"smoke": 10, "reference": 120, "grpo": 60, "paper": 7200}
@@ -400,7 +401,8 @@ class Plan:
     def backbone_files(self, wildcards: Any) -> list[str]:
         """Weights of a model that this workflow builds for a run, the last of its files."""
         run = self._run[wildcards.identity]
-        if run.config.backbone.model != SMOLLM2 or self._is_complete(run):
+        chats = {settings.model for _, settings in chats_of(run.config) if not settings.transcript}
+        if SMOLLM2 not in {run.config.backbone.model, *chats} or self._is_complete(run):
             return []
         return [(made_folder() / SMOLLM2 / WEIGHTS).as_posix()]
 

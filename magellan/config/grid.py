@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,9 @@ from magellan.config.schema import (
 )
 from magellan.core.errors import InputError, shown
 from magellan.core.settings import validated
+from magellan.model.chat import WORLD, ChatSettings, check_chat
 from magellan.model.files import check_planned_backbone
+from magellan.samplers import SAMPLERS
 
 BEGINNING = "(beginning)"
 """Variant of a run outside the grid, which others start from; not a valid name of a variant."""
@@ -222,18 +224,31 @@ def check_models(experiment: ExperimentConfig) -> None:
     Raises:
         InputError: one is missing or invalid.
     """
-    for model in models_of(experiment):
-        check_planned_backbone(model)
+    for config in _resolved(experiment):
+        check_planned_backbone(config.backbone.model)
+        for section, settings in chats_of(config):
+            check_chat(settings, section, planned=True)
 
 
 def models_of(experiment: ExperimentConfig) -> list[str]:
     """Return the distinct values of `backbone.model` of an experiment's runs."""
+    return list(dict.fromkeys(config.backbone.model for config in _resolved(experiment)))
+
+
+def chats_of(config: RunConfig) -> list[tuple[str, ChatSettings]]:
+    """Return the chat models that a run asks, by section: its samplers' and its evaluator's."""
+    specs = (SAMPLERS[phase.sampler] for phase in phases_of(config))
+    used = {spec.section: config.constants(spec) for spec in specs}
+    if config.rewards.model != WORLD:
+        used["rewards"] = config.rewards
+    return [(name, values) for name, values in used.items() if isinstance(values, ChatSettings)]
+
+
+def _resolved(experiment: ExperimentConfig) -> Iterator[RunConfig]:
+    """Configurations of the samplers and variants, without goal spaces and seeds."""
     layers = variants_of(experiment).values()
-    configs = (
-        _resolve(experiment, [{"sampler": sampler}, experiment.overrides, layer])
-        for layer, sampler in itertools.product(layers, experiment.samplers)
-    )
-    return list(dict.fromkeys(config.backbone.model for config in configs))
+    for layer, sampler in itertools.product(layers, experiment.samplers):
+        yield _resolve(experiment, [{"sampler": sampler}, experiment.overrides, layer])
 
 
 def _resolve(experiment: ExperimentConfig, layers: Sequence[Mapping[str, Any]]) -> RunConfig:

@@ -34,6 +34,7 @@ from magellan.core.settings import (
     Seed,
     without_duplicates,
 )
+from magellan.model.chat import WORLD, ChatSettings
 from magellan.model.settings import (
     AgentConfig,
     BackboneConfig,
@@ -187,9 +188,19 @@ class BudgetConfig(Section):
         return self.steps or self.updates or self.episodes
 
 
-class RewardConfig(Section):
-    """Errors of the evaluator that rewards training episodes; evaluations stay true."""
+class RewardConfig(ChatSettings):
+    """Who judges training episodes, and with which errors; evaluations stay true."""
 
+    model: str = Field(
+        WORLD,
+        min_length=1,
+        description="`world`: the world's own verdict. Otherwise a chat model, named as for "
+        "`experimenter.model`, that reads the last observation of each episode and says yes or no.",
+    )
+    tokens: int = Field(4, ge=1, le=4_096, description="Maximum number of tokens of an answer.")
+    on_failure: Literal["keep", "stop"] = Field(
+        "keep", description="When it fails: the episode is no success, or the run stops."
+    )
     false_positive: Fraction = Field(
         0.0, description="Probability that an episode without success is rewarded at its end."
     )

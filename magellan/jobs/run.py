@@ -453,6 +453,7 @@ def _describe_run(trainer: Trainer) -> dict[str, Any]:
         "estimation_episodes": trainer.estimators.cost(),
         "driver": trainer.estimators.driver,
         **trainer.sampler.facts(),
+        **trainer.evaluator.facts(),
         **({"registered": registered} if registered else {}),
         "threads": config.threads,
         **({"memory": trainer.backend.memory} if trainer.backend.memory else {}),

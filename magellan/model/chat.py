@@ -21,11 +21,12 @@ from pydantic import Field
 from magellan.core.errors import InputError, JobError, shown
 from magellan.core.files import append_line
 from magellan.core.settings import Positive, Section
+from magellan.model.files import check_backbone, check_planned_backbone
 
 URL, KEY = "MAGELLAN_CHAT_URL", "MAGELLAN_CHAT_KEY"
-SCRIPTED, SERVER = "scripted", "server/"
-NAME = "transcript.jsonl"
-"""The transcript in the folder of a run."""
+WORLD, SCRIPTED, SERVER = "world", "scripted", "server/"
+NAME, JUDGED = "transcript.jsonl", "evaluator.jsonl"
+"""Transcripts in the folder of a run: what chooses goals was asked, and what judges episodes."""
 LARGEST, LONGEST = 2**20, 4_000
 """Bytes that a server may send, and characters of an answer that are kept."""
 PAUSE = 1.0
@@ -88,26 +89,13 @@ class Chat:
         self._rule = rule
         self.entries: list[dict[str, Any]] = []
         self._known: dict[str, dict[str, Any]] = {}
+        check_chat(settings, section)
         if settings.transcript:
             self._known |= {_key(e): e for e in read_transcript(Path(settings.transcript), section)}
-        else:
-            self._check_model()
         if transcript is not None and transcript.is_file():
             self.entries = read_transcript(transcript, section)
-        self._known |= {_key(entry): entry for entry in self.entries}
-
-    def _check_model(self) -> None:
-        name, key = self._settings.model, f"{self._section}.model"
-        if name.startswith(SERVER):
-            if not os.environ.get(URL, "").startswith(("http://", "https://")):
-                raise InputError(f"{key}: {shown(name)} needs an http(s) address in {URL}")
-        elif name != SCRIPTED:
-            from magellan.model.files import check_backbone
-
-            try:
-                check_backbone(name)
-            except InputError as error:
-                raise InputError(str(error).replace("backbone.model", key)) from None
+        self._written = {_key(entry): entry for entry in self.entries}
+        self._known |= self._written
 
     def ask(self, update: int, messages: Sequence[Message]) -> tuple[str | None, dict[str, Any]]:
         """Return the answer, None if there is none, and the entry, which `record` writes.
@@ -130,9 +118,10 @@ class Chat:
 
     def record(self, entry: dict[str, Any]) -> None:
         """Append an entry to the transcript, unless an earlier attempt of the run did."""
-        if entry not in self.entries:
+        key = _key(entry)
+        if key not in self._written:
             self.entries.append(entry)
-            self._known[_key(entry)] = entry
+            self._known[key] = self._written[key] = entry
             if self._path is not None:
                 append_line(self._path, json.dumps(entry))
 
@@ -226,6 +215,25 @@ def _received(request: urllib.request.Request, seconds: float) -> bytes:
             if sum(map(len, parts)) > LARGEST:
                 raise ValueError
     return b"".join(parts)
+
+
+def check_chat(settings: ChatSettings, section: str, planned: bool = False) -> None:
+    """Check that what answers is there; with `planned` the workflow may still have to make it.
+
+    Raises:
+        InputError: model or transcript is missing, or a server has no address.
+    """
+    name, key = settings.model, f"{section}.model"
+    if settings.transcript:
+        read_transcript(Path(settings.transcript), section)
+    elif name.startswith(SERVER):
+        if not os.environ.get(URL, "").startswith(("http://", "https://")):
+            raise InputError(f"{key}: {shown(name)} needs an http(s) address in {URL}")
+    elif name != SCRIPTED:
+        try:
+            (check_planned_backbone if planned else check_backbone)(name)
+        except InputError as error:
+            raise InputError(str(error).replace("backbone.model", key)) from None
 
 
 def _key(entry: Mapping[str, Any]) -> str:

@@ -84,9 +84,18 @@ class Writer:
         goals, explored = self.sampler.sample(prompts), self.sampler.explored
         flags = np.full(prompts, NEITHER) if explored is None else explored.astype(np.int8)
         written = self.write(self._goals, np.repeat(goals, answers), self._rng)
-        written = replace(written, rewards=self._evaluator.judged(written.rewards))
+        rewards = self._evaluator.judged(
+            written.rewards, np.ones(len(written.rewards), bool), lambda: self._texts(written)
+        )
+        written = replace(written, rewards=rewards)
         outcomes = Outcomes(written.positions, written.rewards, explored=np.repeat(flags, answers))
         return written, outcomes
+
+    def _texts(self, written: Answers) -> list[str]:
+        """Prompts with their answers, (n,)."""
+        answers = self._backend.codec.decode(written.tokens)
+        prompts = (self._goals.prompt(int(position)) for position in written.positions)
+        return [f"{prompt}\nAnswer: {text}" for prompt, text in zip(prompts, answers, strict=True)]
 
     def write(self, goals: GoalSet, positions: np.ndarray, rng: np.random.Generator) -> Answers:
         """Write an answer to each of the goals at `positions` (n,)."""
@@ -123,8 +132,7 @@ class WritingTrainer(Trainer):
 
     def _start_practice(self) -> None:
         rng = self._rngs["policy"]
-        evaluator = Evaluator(self.config.rewards, self._rngs)
-        self.collector = Writer(self.goals, self.sampler, self.backend, rng, evaluator)
+        self.collector = Writer(self.goals, self.sampler, self.backend, rng, self.evaluator)
 
     def _collect(self) -> None:
         settings = self.config.grpo

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,10 +17,12 @@ from magellan.core.codec import PackedState
 from magellan.core.errors import InputError, shown
 from magellan.core.parsing import checked_numbers
 from magellan.core.randomness import choose
+from magellan.model.chat import WORLD, Chat
 from magellan.model.settings import AgentConfig
 from magellan.samplers import GoalSampler
 from magellan.worlds import NOTHING, Environment, GoalSet
 
+VERDICT, CLEAR = (re.compile(rf"\s*{words}\b", re.IGNORECASE) for words in ("yes", "(yes|no)"))
 LARGEST = 1e9  # bound on state values in a checkpoint
 
 
@@ -28,32 +32,93 @@ def uniform(states: list[PackedState]) -> np.ndarray:
     return (np.arange(candidates.max()) < candidates) / candidates
 
 
-class Evaluator:
-    """Rewards training episodes by the world's verdict, with errors; draws nothing without any.
+JUDGE = """You see the last observation of an episode in a text world, after its goal. Was the \
+goal reached? Answer yes or no, nothing else."""
+SEEN = (
+    {"role": "user", "content": "Goal: Lift cup\nYou see: lamp, box\nYou hold: cup"},
+    {"role": "assistant", "content": "yes"},
+    {"role": "user", "content": "Goal: Lift lamp\nYou see: lamp, box\nYou hold: cup"},
+    {"role": "assistant", "content": "no"},
+)
 
-    rngs: the stream `evaluator`.
+
+def seen(text: str) -> str:
+    """Answer as a person would: what was to be grown is stood on, grown; anything else is held."""
+    goal, *lines = [line for line in text.splitlines() if not line.startswith("Action:")]
+    *_, verb, thing = goal.split()
+    grown = verb == "Grow"
+    things = lines[-1 - grown].partition(": ")[2].split(", ")
+    return "yes" if thing in (things if grown else " ".join(things).split()) else "no"
+
+
+class Evaluator:
+    """Rewards training episodes: the world, or a chat model, then errors at given rates.
+
+    settings: who judges, and the rates.
+    rngs: the stream `evaluator`, of which errors alone draw.
+    transcript: file for what a chat model is asked; None: kept in memory.
     """
 
-    def __init__(self, errors: RewardConfig, rngs: Mapping[str, np.random.Generator]) -> None:
-        self._errors = errors
-        self._rng = rngs["evaluator"] if any(vars(errors).values()) else None
+    def __init__(
+        self,
+        settings: RewardConfig,
+        rngs: Mapping[str, np.random.Generator],
+        transcript: Path | None = None,
+    ) -> None:
+        self._settings = settings
+        errs = settings.false_positive or settings.false_negative
+        self._rng = rngs["evaluator"] if errs else None
+        asked = settings.model != WORLD
+        self.chat = Chat(settings, "rewards", seen, transcript) if asked else None
+        self._failed = 0
 
-    def judged(self, rewards: np.ndarray, ended: np.ndarray | bool = True) -> np.ndarray:
-        """Rewards 0 or 1 (n,), some of them wrong where episodes `ended`, bool (n,)."""
+    def judged(
+        self, rewards: np.ndarray, ended: np.ndarray, texts: Callable[[], list[str]]
+    ) -> np.ndarray:
+        """Rewards of steps (n,): the world's where episodes go on, judged where they `ended`.
+
+        rewards: the world's, 0 or 1.
+        ended: bool (n,).
+        texts: gives the last observations, after the goal, (n,).
+        """
+        if self.chat is not None and ended.any():
+            read, rewards = texts(), rewards.copy()
+            rewards[ended] = [self._says(read[row]) for row in np.flatnonzero(ended)]
         if self._rng is None:
             return rewards
-        rate = np.where(rewards > 0, self._errors.false_negative, self._errors.false_positive)
+        errors = self._settings
+        rate = np.where(rewards > 0, errors.false_negative, errors.false_positive)
         wrong = ended & (self._rng.random(len(rewards)) < rate)
         return np.where(wrong, 1.0 - rewards, rewards)
 
+    def _says(self, text: str) -> float:
+        """1 if the chat model says yes. The same text is asked once, until an answer fails."""
+        assert self.chat is not None
+        question = {"role": "user", "content": text}
+        messages = [{"role": "system", "content": JUDGE}, *SEEN, question]
+        answer, entry = self.chat.ask(self._failed, messages)
+        self.chat.record(entry)
+        self._failed += answer is None
+        return float(VERDICT.match(answer or "") is not None)
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the chat model cost; `unread`: answers other than yes and no."""
+        if self.chat is None:
+            return {}
+        unread = sum(not CLEAR.match(entry["answer"] or "") for entry in self.chat.entries)
+        return {"evaluator": {**self.chat.summary(), "unread": unread}}
+
     def state_dict(self) -> dict[str, Any]:
-        """Its stream, if it has one."""
-        return {} if self._rng is None else {"evaluator": self._rng.bit_generator.state}
+        """Its stream, if it has one, and failures, if it asks."""
+        rng = {} if self._rng is None else {"evaluator": self._rng.bit_generator.state}
+        return rng | ({} if self.chat is None else {"evaluator_failed": self._failed})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a `state_dict`, among other keys."""
         if self._rng is not None:
             self._rng.bit_generator.state = state["evaluator"]
+        if self.chat is not None:
+            self._failed = int(state["evaluator_failed"])
 
 
 class Collector:
@@ -68,8 +133,8 @@ class Collector:
         backend: policy and codec.
         replay: receives the transitions.
         config: number of environments, n-step and discount.
-        rngs: the streams `world`, `policy` and `evaluator`.
-        errors: of the evaluator that rewards episodes; None: none.
+        rngs: the streams `world` and `policy`.
+        evaluator: rewards episodes; None: the world.
     """
 
     def __init__(
@@ -80,12 +145,12 @@ class Collector:
         replay: Replay,
         config: AgentConfig,
         rngs: Mapping[str, np.random.Generator],
-        errors: RewardConfig | None = None,
+        evaluator: Evaluator | None = None,
     ) -> None:
         self._backend = backend
         self._replay, self._codec = replay, backend.codec
         self._policy_rng = rngs["policy"]
-        self._evaluator = Evaluator(errors or RewardConfig(), rngs)
+        self.evaluator = evaluator or Evaluator(RewardConfig(), rngs)
         self.num_envs = config.num_envs
         self._env = goals.world.environment(config.num_envs)
         self._windows = [NStepWindow(config.n_step, config.gamma) for _ in range(config.num_envs)]
@@ -133,7 +198,7 @@ class Collector:
         _, rewards, terminated, truncated, _ = self._env.step(actions)
         next_states = self._pack_states()
         ended = terminated | truncated
-        rewards = self._evaluator.judged(rewards, ended)
+        rewards = self.evaluator.judged(rewards, ended, self._env.prompts)
         for env, state in enumerate(self._states):
             step = Step(state, int(actions[env]), float(rewards[env]))
             self._store(env, step, next_states[env], bool(ended[env]))
@@ -218,7 +283,7 @@ class Collector:
                 for i, step in enumerate(window.steps)
             },
             "policy_rng": self._policy_rng.bit_generator.state,
-            **self._evaluator.state_dict(),
+            **self.evaluator.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -238,7 +303,7 @@ class Collector:
             bounds = (self.num_envs,), -LARGEST, LARGEST
             self._values = checked_numbers(state["values"], "values", *bounds)
         self._policy_rng.bit_generator.state = state["policy_rng"]
-        self._evaluator.load_state_dict(state)
+        self.evaluator.load_state_dict(state)
         for window in self._windows:
             window.steps.clear()
         # Keys are in order of environment and step.

@@ -17,7 +17,8 @@ from magellan.core.errors import not_allowed
 from magellan.core.finite import check_losses
 from magellan.core.parsing import checked_numbers
 from magellan.core.randomness import STREAMS, Streams, initial_seeds
-from magellan.training.collect import Collector
+from magellan.model.chat import JUDGED
+from magellan.training.collect import Collector, Evaluator
 from magellan.training.estimators import Estimators
 from magellan.training.evaluate import (
     EvaluationSet,
@@ -46,6 +47,7 @@ class Trainer:
 
     Attributes:
         phase: the current phase.
+        evaluator: rewards training episodes.
         updates: policy updates so far.
 
     Raises:
@@ -67,6 +69,9 @@ class Trainer:
         assert parts.backend is not None
         self.goals, self.backend = parts.goals, parts.backend
         self._start_agent()
+        self.evaluator = Evaluator(
+            config.rewards, rngs, transcript and transcript.with_name(JUDGED)
+        )
         self.estimators = Estimators(config, parts, transcript)
         self.sampler = self.estimators.make_sampler(self.phase.sampler, self.goals, rngs["sampler"])
         self.estimators.check_phases(self.phases)
@@ -90,10 +95,10 @@ class Trainer:
 
     def _start_practice(self) -> None:
         """Make what plays episodes and remembers them."""
-        agent, rngs, errors = self.config.agent, self._rngs, self.config.rewards
+        agent, rngs = self.config.agent, self._rngs
         self.replay = Replay(agent.replay_capacity, rngs["replay"], agent.success_fraction)
         self.collector = Collector(
-            self.goals, self.sampler, self.backend, self.replay, agent, rngs, errors
+            self.goals, self.sampler, self.backend, self.replay, agent, rngs, self.evaluator
         )
 
     @property

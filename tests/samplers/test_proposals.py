@@ -11,6 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 
+from magellan.config import load_experiment
+from magellan.config.grid import check_models
 from magellan.core.errors import InputError, JobError
 from magellan.model import chat as chats
 from magellan.model.chat import KEY, NAME, URL, Chat, read_transcript
@@ -288,6 +290,16 @@ def test_a_wrong_chat_model_ends_a_run_before_it_begins(settings, message, monke
     )
     assert error.startswith(message)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("section", ["experimenter", "rewards"])
+def test_a_missing_chat_model_ends_an_experiment_before_its_first_run(section):
+    grid = {"experiment": "e", "preset": "smoke", "samplers": ["random", "experimenter"]}
+    values = {**grid, "goal_spaces": ["25k"], "seeds": [1]}
+    check_models(load_experiment(values))
+    values["overrides"] = {section: {"model": "no such model"}}
+    error = refusal(check_models, load_experiment(values))
+    assert error.startswith(f"{section}.model: 'no such model' is missing")
 
 
 def test_only_a_line_that_was_cut_short_is_left_out(tmp_path):

@@ -9,6 +9,7 @@ from magellan.config import resolve_run
 from magellan.config.schema import RewardConfig
 from magellan.core.codec import PackedState
 from magellan.core.randomness import STREAMS, choose, stream
+from magellan.model.chat import Chat
 from magellan.samplers.base import GoalSampler
 from magellan.training.collect import Evaluator, uniform
 from magellan.training.loop import Trainer
@@ -127,4 +128,55 @@ def test_each_rate_is_of_its_own_error(kind, judged):
         RewardConfig(**{f"false_{kind}": 1.0}), {"evaluator": stream(1, "evaluator")}
     )
     rewards, ended = np.array([0.0, 1.0, 0.0]), np.array([True, True, False])
-    assert evaluator.judged(rewards, ended).tolist() == judged
+    assert evaluator.judged(rewards, ended, list).tolist() == judged
+
+
+def test_who_reads_the_last_observation_sees_what_the_world_says():
+    trainer = Trainer(
+        resolve_run("smoke", [{"goal_space": SPACE, "rewards": {"model": "scripted"}}])
+    )
+    evaluator, judged = trainer.evaluator, []
+    judge = evaluator.judged
+
+    def watched(rewards, ended, texts):
+        result = judge(rewards, ended, texts)
+        judged.append(np.stack([rewards, result])[:, ended])
+        assert (result[~ended] == rewards[~ended]).all()
+        return result
+
+    evaluator.judged = watched
+    for _ in range(400):
+        trainer.collector.step()
+    world, read = np.concatenate(judged, axis=1)
+    assert 10 < world.sum() < len(world) - 10
+    assert (world <= read).all()
+    assert (read > world).mean() < 0.1  # who stands on a door cannot see that it never grew
+    facts = evaluator.facts()["evaluator"]
+    assert facts["questions"] == len({str(entry["messages"]) for entry in evaluator.chat.entries})
+    assert facts["unread"] == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "success", "unread"),
+    [
+        ("yes", 1, 0),
+        (" Yes, it was.", 1, 0),
+        ("no", 0, 0),
+        ("yesterday", 0, 1),
+        ("The goal? Yes", 0, 1),
+        ("", 0, 1),
+        (None, 0, 1),
+    ],
+)
+def test_only_a_yes_is_a_success(answer, success, unread, monkeypatch):
+    asked = []
+    reply = {"answer": answer, "failures": [], "tokens": [0, 0], "seconds": 0.0}
+    monkeypatch.setattr(Chat, "_answer", lambda _, messages: asked.append(messages) or reply)
+    evaluator = Evaluator(RewardConfig(model="scripted"), {})
+    for _ in range(2):
+        rewards = evaluator.judged(
+            np.array([0.0, 1.0]), np.array([True, False]), lambda: ["a", "b"]
+        )
+        assert rewards.tolist() == [success, 1]
+    assert len(asked) == 1 + (answer is None)  # what failed is asked again
+    assert evaluator.facts()["evaluator"]["unread"] == unread * len(asked)

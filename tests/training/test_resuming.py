@@ -36,7 +36,9 @@ RUNS = {
         phases=[{"until": 60, "sampler": "experimenter"}, {"goals": {"split": "unseen"}}],
         experimenter={"ask_every": 3},
     ),
-    "an evaluator that errs": config("proposer", rewards=ERRORS, proposer={"ask_every": 3}),
+    "an evaluator that errs": config(
+        "proposer", rewards={**ERRORS, "model": "scripted"}, proposer={"ask_every": 3}
+    ),
     "phases": config("online", phases=PHASES, observers=["learned", "expert_buckets"]),
     "features": config(
         "alp_gmm",

@@ -51,7 +51,6 @@ def test_the_smoke_experiment_runs_from_nothing_to_figures(smoke):
         (picture,) = (smoke / "results/smoke/figures").rglob(f"{name}.png")
         assert picture.stat().st_size > 10_000
     assert smoke.planned(*SMOKE) == {}
-    assert len(list((smoke / "results/smoke/benchmarks").rglob("*.tsv"))) == len(runs)
 
 
 def test_a_changed_value_trains_again(smoke):

@@ -36,8 +36,6 @@ rule pretrain:
         card=f"{BACKBONE}/{{model}}/README.md",
     log:
         f"{BACKBONE}/logs/{{model}}.log",
-    benchmark:
-        f"{BACKBONE}/benchmarks/{{model}}.tsv"
     wildcard_constraints:
         model="|".join(EMBEDDED),
     conda:
@@ -64,8 +62,6 @@ rule backbone_smollm2:
         files_of_smollm2(),
     log:
         f"{BACKBONE}/logs/{SMOLLM2}.log",
-    benchmark:
-        f"{BACKBONE}/benchmarks/{SMOLLM2}.tsv"
     conda:
         "../../environment.yml"
     threads: 1

@@ -22,8 +22,6 @@ rule train:
         ),
     log:
         f"{FOLDER}/logs/train/{RUN_PATH}.log",
-    benchmark:
-        f"{FOLDER}/benchmarks/train/{RUN_PATH}.tsv"
     conda:
         "../../environment.yml"
     threads: 1

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from magellan.fastpath.layers import HAS_ONEDNN
+from magellan.model.devices import HAS_ONEDNN
 
 _aten, _mkldnn = torch.ops.aten, torch.ops.mkldnn
 _LEFT: dict[Any, int] = {

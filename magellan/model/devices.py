@@ -7,6 +7,8 @@ import torch
 from magellan.core.errors import InputError
 
 CPU = torch.device("cpu")
+HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+"""Whether products of oneDNN are at hand: not a public interface of PyTorch."""
 
 
 def find_device(name: str) -> torch.device:

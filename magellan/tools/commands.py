@@ -375,9 +375,9 @@ def _bench(options: argparse.Namespace) -> None:
     settings = [parse_assignment(text) for text in options.set]
     prepare_threads(resolve_run("paper", settings).threads)
     try:
-        from benchmarks.run import run
+        from benchmarks.bench import run
     except ModuleNotFoundError as error:
-        if error.name not in ("benchmarks", "benchmarks.run"):
+        if error.name not in ("benchmarks", "benchmarks.bench"):
             raise
         raise InputError(
             "bench: the package `benchmarks` is absent; run this in a clone of the repository"

@@ -1,23 +1,19 @@
 """Products of an operation: which there are, and their arithmetic."""
 
-import numpy as np
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.device import DeviceBenchmark, device_configuration
 from benchmarks.products import Products
 from benchmarks.shapes import SHAPES, model_folder
-from benchmarks.timed import Deadline
-from magellan.agent.replay import Episodes
 from magellan.backends import make_backend
 from magellan.competence.learned import LearnedSettings
-from magellan.fastpath.layers import HAS_ONEDNN
 from magellan.model import loading
 from magellan.model.backbone import GPU_BUCKET
+from magellan.model.devices import HAS_ONEDNN
 from magellan.model.settings import AgentConfig, BackboneConfig, BackendConfig
 from tests.agent.tiny import close
-from tests.backends.models import prompts, some_states, update
+from tests.backends.models import make, prompts, some_states, update
 
 FORWARD = 2 * 30 * 40 * 50 / 1e9
 
@@ -51,18 +47,11 @@ def test_products_are_counted(name):
 
 def test_an_update_is_counted_as_the_library_counts_it():
     """The library's counter does not know sums in place; with gradients there are none."""
-    passes = {"backbone": {"passes": "torch"}}
-    config = device_configuration("zoo-mini", 10, "cpu", None, [passes])
-    bench = DeviceBenchmark(config, Deadline(1.0))
-    prompts = bench._prompts("400", 16)
-    episodes = Episodes(*prompts, (np.arange(16) % 2).astype(np.float32))
-
-    def update() -> None:
-        bench.backend.update_competence(episodes)
-
+    backend = make("torch")
     with FlopCounterMode(display=False) as counter:
-        update()
-    assert gflop(update) == pytest.approx(counter.get_total_flops() / 1e9, rel=0.05)
+        update(backend, "competence")
+    expected = pytest.approx(counter.get_total_flops() / 1e9, rel=0.05)
+    assert gflop(lambda: update(backend, "competence")) == expected
 
 
 NARROW = {"d_model": 48, "d_kv": 8, "d_ff": 64, "num_heads": 6, "vocab_size": 128}

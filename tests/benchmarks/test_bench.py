@@ -1,0 +1,182 @@
+"""The benchmark: what it times in its time limit, what it writes and what it refuses."""
+
+import csv
+import itertools
+import json
+import re
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from benchmarks import bench
+from benchmarks.bench import MOST_CALLS, Bench, configuration, number, timed
+from benchmarks.shapes import SHAPES, model_folder
+from magellan.cli import main
+from magellan.config import flat_keys, run_model
+from tests.backends.models import on_a_gpu
+from tests.snippets import ROOT
+
+SMALL = {
+    "agent": {"batch_size": 8, "num_envs": 4, "steps_per_update": 8, "critic_hidden": [8]},
+    "competence": {"batch_size": 8, "hidden": 8},
+}
+OPERATIONS = (
+    *("acting, 8 steps", "SAC update, 8 transitions", "competence update, 8 episodes"),
+    "refresh, 24,992 goals",
+)
+
+
+def cells(markdown: str) -> list[list[str]]:
+    lines = [line for line in markdown.splitlines() if line.startswith("| ")]
+    return [line.strip("| ").split(" | ") for line in lines[2:]]
+
+
+def test_constants_are_the_papers_and_formats_follow_from_size_and_device():
+    config, paper = configuration("zoo-mini", 10, "cpu"), run_model()()
+    assert config.agent == paper.agent.model_copy(update={"actor_warmup_updates": 0})
+    assert config.competence == paper.competence.model_copy(update={"pool": 100_000})
+    large = configuration("zoo-mini", 10**8, "cuda")
+    assert (config.backbone.lora_mode, large.backbone.lora_mode) == ("merged", "per_token")
+    assert (config.backend.dtype, large.backend.dtype) == ("float32", "bfloat16")
+    given = configuration("zoo-mini", 10, "cuda", "float32", [{"threads": 2}])
+    assert (given.backend.dtype, given.threads) == ("float32", 2)
+
+
+def test_it_ends_in_its_time_and_writes_its_table(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(bench, "SECONDS", 3.0)
+    settings = [f"--set={key}={value}" for key, value in flat_keys(SMALL).items()]
+    settings.append("--set=backbone.passes=torch")
+    assert main(["bench", "--output", str(tmp_path / "bench"), *settings]) == 0
+    printed = capsys.readouterr().out
+    assert printed == (tmp_path / "bench" / "device.md").read_text()
+    rows = cells(printed)
+    assert tuple(row[0] for row in rows) == OPERATIONS
+    for _, seconds, calls, gflop, kernels, share, *_ in rows:
+        values = seconds, calls, gflop, kernels, share.rstrip("%")
+        assert all(float(value.replace(",", "")) > 0 for value in values)
+    assert rows[-1][-1].strip(" |") in (
+        "",
+        *re.findall(r"measured on [\d,]+ of 24,992 goals", printed),
+    )
+
+
+def test_hours_follow_from_rounds_and_evaluations():
+    """39,063 rounds of 0.72 s, and 101 evaluations of 512 episodes of 5 steps, 64 in 0.64 s."""
+    times = {"acting": 0.64, "SAC update": 0.03, "competence update": 0.04, "refresh": 0.32}
+    config = configuration("zoo-mini", 10, "cpu")
+    made = SimpleNamespace(config=config, steps=64, seconds=times)
+    hours = (39_063 * 0.72 + 101 * 512 * 5 / 100) / 3600
+    assert f"**{number(64 / 0.72)} steps/s**" in Bench.loop(made)
+    assert f"**{number(hours)} h**" in Bench.loop(made)
+    del times["refresh"]
+    assert "**not measured**" in Bench.loop(made)
+
+
+@pytest.mark.slow
+@on_a_gpu
+def test_on_a_gpu_memory_is_measured(monkeypatch):
+    pretended = torch.version.cuda is None
+    if pretended:  # a CPU would take the whole time for one product of a GPU's size
+        monkeypatch.setitem(bench.SQUARE, "cuda", 256)
+    shrunk = {**SHAPES["flan-t5-base-shape"], "num_layers": 1, "d_ff": 64, "vocab_size": 128}
+    monkeypatch.setitem(SHAPES, "flan-t5-base-shape", shrunk)
+    with model_folder("flan-t5-base-shape") as folder:
+        rows = list(Bench(configuration(folder, 10**8, "cuda", None, [SMALL])).rows(20.0))
+    assert all(row[1] for row in rows)
+    assert pretended or all(row[6].endswith(" MB") for row in rows)
+
+
+def test_what_does_not_fit_is_said(monkeypatch):
+    def fail(*_) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(bench, "timed", fail)
+    made = Bench(configuration("zoo-mini", 10, "cpu", None, [SMALL]))
+    assert {row[-1] for row in made.rows(1.0)} == {"out of memory"}
+    assert "**not measured**" in made.loop()
+
+
+# Seconds of a call and of each unit of its size, in 60 s; what is measured of 256, how often.
+SPEEDS = {
+    "fast": (0.0, 0.001, 256, MOST_CALLS),
+    "slow": (0.0, 1.0, 20, 2),
+    "too slow": (0.0, 100.0, 4, 1),
+    "as on a GPU": (0.4, 0.0, 256, MOST_CALLS),
+}
+
+
+@pytest.mark.parametrize("speed", SPEEDS)
+def test_what_the_time_allows_is_measured(speed):
+    start, each, size, calls = SPEEDS[speed]
+    now, sizes = 0.0, []
+
+    def make(n: int):
+        def call() -> None:
+            nonlocal now
+            now += start + each * n + (0.0 if sizes else 5.0)  # one-time costs
+            sizes.append(n)
+
+        return call
+
+    result = timed(make, 256, 4, 60.0, clock=lambda: now)
+    assert result.seconds == pytest.approx(start + each * 256)
+    assert (result.size, result.calls) == (size, calls)
+    assert all(b <= 16 * a for a, b in itertools.pairwise(sizes))
+
+
+@pytest.mark.parametrize("setting", ["sampler=random", "backend.kind=lamorel"])
+def test_what_is_not_timed_is_refused_before_any_work(setting, tmp_path, capsys):
+    output = tmp_path / "out"
+    assert main(["bench", "--set", setting, "--output", str(output)]) == 2
+    key, value = setting.split("=")
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {key}: '{value}' is not timed here; allowed: ")
+    assert not output.exists()
+
+
+def test_folder_that_cannot_be_written_is_refused_before_any_work(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(bench, "Bench", lambda *_: pytest.fail("work before the check"))
+    (tmp_path / "file").write_text("")
+    assert main(["bench", "--quick", "--output", str(tmp_path / "file" / "bench")]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: --output: ")
+    assert error.count("\n") == 1
+
+
+def test_without_the_package_the_command_says_where_it_runs(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "benchmarks.bench", None)
+    assert main(["bench"]) == 2
+    assert "clone of the repository" in capsys.readouterr().err
+
+
+# What each line of the page's table says: (row, shape, size) of the committed bench.csv.
+SHOWN = (
+    [("whole loop", "zoo-mini", "25k")],
+    [
+        ("new process: whole loop", "zoo-mini", "all"),
+        ("new process: peak memory of a run", "zoo-mini", "all"),
+    ],
+    [("whole loop", "t5", "25k")],
+)
+
+
+def test_speeds_on_the_page_are_the_committed_ones():
+    committed = ROOT / "results" / "reference" / "bench"
+    core = json.loads((committed / "manifest.json").read_text())["matmul_gflop_per_second"]
+    figures = {
+        (row["row"], row["shape"], row["size"]): f"{number(float(row['value']))} {row['unit']}"
+        for row in csv.DictReader((committed / "bench.csv").read_text().splitlines())
+    }
+    page = (ROOT / "docs" / "speed.md").read_text(encoding="utf-8")
+    table = re.search("<!-- begin: speed -->\n(.*)\n<!-- end: speed -->", page, re.DOTALL)
+    head, _, *lines = table[1].splitlines()
+    assert f"multiplies matrices at {number(core)} GFLOP/s" in head
+    speeds = [line.split(" | ")[1].removesuffix(" |") for line in lines]
+    assert speeds == ["; ".join(figures[key] for key in keys) for keys in SHOWN]
+
+
+def test_t5_has_the_size_of_the_released_timing():
+    with model_folder("t5") as folder:
+        assert bench.number_of_parameters(folder) == 206_080

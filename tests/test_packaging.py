@@ -140,6 +140,35 @@ def third_party(paths: list[Path]) -> set[str]:
     return names - own - sys.stdlib_module_names
 
 
+WITHOUT_FAST_PASSES = """
+import sys, types
+none = types.SimpleNamespace(fast_forward=lambda *_: (None, "transformers"))
+sys.modules["magellan.fastpath"] = none
+from magellan.config import resolve_run
+from magellan.training.loop import Trainer
+small = {"num_envs": 2, "batch_size": 4, "steps_per_update": 2, "critic_hidden": [4]}
+layer = {"sampler": "magellan", "goal_space": "400", "agent": small}
+layer["backbone"] = {"model": "zoo-mini", "lora_mode": "merged"}
+layer["budget"] = {"evaluation_goals": 1}
+trainer = Trainer(resolve_run("paper", [layer, {"competence": {"batch_size": 4, "hidden": 4}}]))
+while trainer.updates < 2:
+    trainer.advance()
+print(trainer.backend.passes)
+"""
+
+
+def test_fast_passes_have_one_door() -> None:
+    """One line imports them; without it and them a run trains."""
+    door = "from magellan.fastpath import fast_forward"
+    files = [path for path in (ROOT / "magellan").rglob("*.py") if path.parent.name != "fastpath"]
+    files += (ROOT / "benchmarks").rglob("*.py")
+    lines = [line for path in files for line in path.read_text().splitlines()]
+    assert [line for line in lines if "import" in line and "fastpath" in line] == [door]
+    command = [sys.executable, "-c", WITHOUT_FAST_PASSES]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert result.stdout == "transformers\n"
+
+
 def test_version_is_the_same_everywhere() -> None:
     version = PROJECT["version"]
     package = re.search(r'__version__ = "(.+)"', (ROOT / "magellan/__init__.py").read_text())[1]

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Adam
 
-from magellan.fastpath.layers import HAS_ONEDNN
-from magellan.model.devices import CPU
+from magellan.model.devices import CPU, HAS_ONEDNN
 from magellan.model.packing import PackedBatch
 
 if TYPE_CHECKING:

@@ -3,6 +3,9 @@
 They give the results of the library's modules, up to the size of the library's own rounding, but
 compute each distinct token of a batch once, without padding, and the last layer only where its
 output is used. With a C++ compiler small Llamas use compiled code, tested in the same way.
+
+Only speed is here. `magellan/model/backbone.py` alone imports this folder, by one line; without
+both, all tests but those of the passes hold (`tests/test_packaging.py` looks at the line).
 """
 
 from __future__ import annotations
@@ -13,9 +16,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from magellan.core.errors import InputError
-from magellan.fastpath.compiled import Change, CompiledLlama
+from magellan.fastpath.compiled import CompiledLlama
 from magellan.fastpath.compiler import NotCompiledError, load
 from magellan.fastpath.llama import LlamaPass
+from magellan.fastpath.reading import FastPass
 from magellan.fastpath.t5 import T5Pass
 
 if TYPE_CHECKING:
@@ -23,12 +27,10 @@ if TYPE_CHECKING:
 
 SOURCE = Path(__file__).with_name("llama.cpp")
 
-Reader = LlamaPass | T5Pass | CompiledLlama
-
 
 def fast_forward(
     model: PreTrainedModel, passes: str, adapted: int = 0, room: int = 0
-) -> tuple[Reader | None, str]:
+) -> tuple[FastPass | None, str]:
     """The fast pass of a model, or None where its family has none, and its name for logs.
 
     Args:
@@ -67,11 +69,4 @@ def _compiled_pass(model: PreTrainedModel, required: bool) -> tuple[CompiledLlam
     return CompiledLlama(model, library), f"compiled ({compiler})"
 
 
-__all__ = [
-    "Change",
-    "CompiledLlama",
-    "LlamaPass",
-    "Reader",
-    "T5Pass",
-    "fast_forward",
-]
+__all__ = ["CompiledLlama", "FastPass", "LlamaPass", "T5Pass", "fast_forward"]

@@ -5,18 +5,17 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from magellan.fastpath.llama import LlamaPass
+from magellan.fastpath.reading import FastPass, Piece
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-
-    from magellan.model.packing import Piece
 
 WIDEST = 512
 """Largest width that fits the inner caches; above, PyTorch's products are faster."""
@@ -26,12 +25,8 @@ _PARTS = (
 )
 
 
-class Change(NamedTuple):
-    """A low-rank change of a weight: scaling * b a, a of shape (r, in) and b of shape (out, r)."""
-
-    a: Tensor
-    b: Tensor
-    scaling: float
+Change = tuple[Tensor, Tensor, float]
+"""A low-rank change of a weight: A (r, in), B (out, r) and their factor; it is factor * B A."""
 
 
 class _Shape(ctypes.Structure):
@@ -73,13 +68,16 @@ class CompiledWeights:
     parameters: tuple[Tensor, ...]
 
 
-class CompiledLlama:
+class CompiledLlama(FastPass):
     """`LlamaPass` in compiled code, for small models on one core.
 
     Unlike `LlamaPass` it merges the adapters itself, and prompts may share nodes in training too.
     """
 
+    own_backward = True
+
     def __init__(self, model: PreTrainedModel, library: ctypes.CDLL) -> None:
+        super().__init__()
         config = model.config
         self._library = library
         self._library.llama_weights.restype = ctypes.c_int64
@@ -119,21 +117,20 @@ class CompiledLlama:
             and all(weight.is_contiguous() for weight in model.parameters())
         )
 
-    def prepare(self, changes: Mapping[str, Change]) -> CompiledWeights:
+    def prepare(self, changed: Mapping[str, Change]) -> CompiledWeights:
         """Weights of every layer, merged with an adapter: changes by full name of the weight."""
         parameters: list[Tensor] = []
         projections = (_Projection * len(self._names))()
         offset = 0
         for name, projection in zip(self._names, projections, strict=True):
             projection.weight = self._frozen[name].data_ptr()
-            if name not in changes:
+            if name not in changed:
                 continue
-            change = changes[name]
-            parameters += [change.a, change.b]
-            projection.a, projection.b = change.a.data_ptr(), change.b.data_ptr()
-            projection.rank, projection.scaling = len(change.a), change.scaling
-            projection.a_at, projection.b_at = offset, offset + change.a.numel()
-            offset += change.a.numel() + change.b.numel()
+            a, b, projection.scaling = changed[name]
+            parameters += [a, b]
+            projection.a, projection.b, projection.rank = a.data_ptr(), b.data_ptr(), len(a)
+            projection.a_at, projection.b_at = offset, offset + a.numel()
+            offset += a.numel() + b.numel()
         flat = torch.empty(self._library.llama_weights(ctypes.byref(self._shape)))
         self._run("llama_prepare", projections, self._gains, self._gain, flat)
         return CompiledWeights(flat, projections, tuple(parameters))

@@ -21,12 +21,11 @@ from magellan.fastpath.layers import (
     rms_norm,
     tabulates,
 )
+from magellan.fastpath.reading import FastPass, Piece
 from magellan.fastpath.trie import Rows, Tree
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-
-    from magellan.model.packing import Piece
 
 
 class StateCache:
@@ -107,7 +106,7 @@ class LlamaWeights:
     tables: dict[int, tuple[Tensor, ...]]
 
 
-class LlamaPass:
+class LlamaPass(FastPass):
     """The decoder of a `LlamaForCausalLM`: each distinct token once, the last layer where needed.
 
     Rotary pairs, which the model stores half a head apart, are made adjacent by reordering the rows
@@ -120,6 +119,7 @@ class LlamaPass:
     """
 
     def __init__(self, model: PreTrainedModel, adapted: int = 0, room: int = 0) -> None:
+        super().__init__()
         config = model.config
         self.heads: int = config.num_attention_heads
         self.groups: int = self.heads // config.num_key_value_heads
@@ -147,9 +147,9 @@ class LlamaPass:
             and config.rope_parameters["rope_type"] == "default"
         )
 
-    def prepare(self, merged: Mapping[str, Tensor]) -> LlamaWeights:
-        """Weights of every layer; `merged` are those with an adapter, by full name."""
-        layers = [self._layer(number, merged) for number in range(self._layers)]
+    def prepare(self, changed: Mapping[str, Tensor]) -> LlamaWeights:
+        """Weights of every layer; `changed` are those with an adapter, by full name."""
+        layers = [self._layer(number, changed) for number in range(self._layers)]
         return LlamaWeights(layers, {})
 
     def _layer(self, number: int, merged: Mapping[str, Tensor]) -> _Layer:

@@ -19,12 +19,11 @@ from magellan.fastpath.layers import (
     rms_norm,
     tabulates,
 )
+from magellan.fastpath.reading import FastPass, Piece
 from magellan.fastpath.trie import Rows, Tree
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-
-    from magellan.model.packing import Piece
 
 _ATTENTION = ("SelfAttention", "EncDecAttention")
 
@@ -57,7 +56,7 @@ class T5Weights:
     decoder: list[_Block]
 
 
-class T5Pass:
+class T5Pass(FastPass):
     """Encoder and decoder of a `T5ForConditionalGeneration`, each distinct token once.
 
     The decoder reads start token + candidate; candidates of a state share the start token and their
@@ -65,7 +64,9 @@ class T5Pass:
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
+        super().__init__()
         config = model.config
+        self.start_token: int = config.decoder_start_token_id
         self.heads: int = config.num_heads
         self.epsilon: float = config.layer_norm_epsilon
         self.embeddings: Tensor = model.get_input_embeddings().weight
@@ -83,11 +84,11 @@ class T5Pass:
             return False
         return (config.is_gated_act, config.dense_act_fn) in ((False, "relu"), (True, "gelu_new"))
 
-    def prepare(self, merged: Mapping[str, Tensor]) -> T5Weights:
-        """Weights of every layer; `merged` are those with an adapter, by full name."""
+    def prepare(self, changed: Mapping[str, Tensor]) -> T5Weights:
+        """Weights of every layer; `changed` are those with an adapter, by full name."""
 
         def weight(name: str) -> Tensor:
-            return self._fold(name, merged[name]) if name in merged else self._folded[name]
+            return self._fold(name, changed[name]) if name in changed else self._folded[name]
 
         def block(stack: str, number: int) -> _Block:
             start = f"{stack}.block.{number}.layer"

@@ -10,7 +10,6 @@ import copy
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,11 +23,11 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from magellan.core.errors import InputError
-from magellan.fastpath import Change, CompiledLlama, Reader, fast_forward
+from magellan.fastpath import fast_forward
 from magellan.model.devices import CPU, check_format, find_device
 from magellan.model.fused import FusedAdapters, fuse, is_fused
 from magellan.model.loading import Loaded, check_four_bits, load_model, unusable, width_of
-from magellan.model.packing import PackedBatch, Piece
+from magellan.model.packing import PackedBatch
 from magellan.model.settings import AUTO, BackboneConfig, BackendConfig, check_together
 from magellan.worlds import World
 
@@ -185,7 +184,7 @@ class Backbone:
         enabled = self.dtype == torch.bfloat16 and not self._one_format
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=enabled)
 
-    def _choose_reader(self) -> tuple[Reader | None, str]:
+    def _choose_reader(self) -> tuple[Any, str]:
         """The written-out pass, or None for `transformers`, and its name for logs."""
         passes = self.config.passes
         if self._plain is not None and self._is_float32_on_cpu:
@@ -305,21 +304,12 @@ class Backbone:
         """First token of the decoder; None for a decoder-only model."""
         return self._model.config.decoder_start_token_id if self.is_encoder_decoder else None
 
-    def bind_adapter(self, adapter: str) -> Callable[[Piece, Tensor], Tensor]:
-        """Written-out pass with an adapter: (piece, nodes) -> last hidden states of the nodes.
-
-        Only for models with a `fast_pass`. The nodes, int64 (w,), must be distinct; the hidden
-        states are float (w, width).
-        """
-        assert self.fast_pass is not None
-        return partial(self.fast_pass.read, self._weights(adapter))
-
-    def _weights(self, adapter: str) -> Any:
+    def weights(self, adapter: str) -> Any:
         """Weights with an adapter, for the reader, else for fused layers or `functional_call`.
 
         Cached, except merged ones that need gradients by autograd.
         """
-        tracked = torch.is_grad_enabled() and not isinstance(self.fast_pass, CompiledLlama)
+        tracked = torch.is_grad_enabled() and not self._own_backward
         if tracked and self._fused is None:
             return self._prepare(adapter)
         cached = self._prepared.get(adapter)
@@ -328,7 +318,7 @@ class Backbone:
         return cached
 
     def _prepare(self, adapter: str) -> Any:
-        if isinstance(self.fast_pass, CompiledLlama):
+        if self._own_backward:
             return self.fast_pass.prepare(self._low_rank_changes(adapter))
         if self._fused is not None:
             parameters = self._in_order(self._parameters[adapter])
@@ -428,7 +418,7 @@ class Backbone:
             prefix = self._prefixes[part]
             weights = {
                 name.removeprefix(prefix): weight
-                for name, weight in self._weights(adapter).items()
+                for name, weight in self.weights(adapter).items()
                 if name.startswith(prefix)
             }
             module = _part(self._plain, part)
@@ -459,19 +449,25 @@ class Backbone:
             merged[f"{name}.weight"] = weight.to(self.dtype)
         return merged
 
-    def _low_rank_changes(self, adapter: str) -> dict[str, Change]:
-        """Low-rank changes of an adapter by the names of the weights."""
+    def _low_rank_changes(self, adapter: str) -> dict[str, tuple[Tensor, Tensor, float]]:
+        """A, B and scaling of an adapter by the names of the weights."""
         return {
-            f"{name}.weight": Change(
-                layer.lora_A[adapter].weight, layer.lora_B[adapter].weight, layer.scaling[adapter]
+            f"{name}.weight": (
+                *(matrix[adapter].weight for matrix in (layer.lora_A, layer.lora_B)),
+                layer.scaling[adapter],
             )
             for name, layer in self._layers.items()
         }
 
+    @property
+    def _own_backward(self) -> bool:
+        """Whether the written-out pass computes gradients itself."""
+        return self.fast_pass is not None and self.fast_pass.own_backward
+
     def _activate(self, adapter: str) -> None:
         """Switch adapters without losing the others' gradients (defect B2 of the released code)."""
         if self._fused is not None:
-            self._fused.values = self._weights(adapter)
+            self._fused.values = self.weights(adapter)
         if adapter == self._active:
             return
         for layer in self._layers.values():  # peft would look for them in the whole model

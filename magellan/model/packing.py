@@ -7,7 +7,6 @@ candidate.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -15,25 +14,7 @@ import torch
 from torch import Tensor
 
 from magellan.core.codec import PADDING, PROMPT
-from magellan.fastpath.trie import Tree, build_tree
 from magellan.model.devices import CPU
-
-PIECE = 256
-"""States per pass of a written-out model: their activations fit the caches."""
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Some states of a batch and their distinct tokens.
-
-    states: int64 (n,), their rows in the batch.
-    tree: tokens for the decoder.
-    prompts: tokens for the encoder; None in a decoder-only model.
-    """
-
-    states: Tensor
-    tree: Tree
-    prompts: Tree | None
 
 
 class PackedBatch:
@@ -42,7 +23,7 @@ class PackedBatch:
     Args:
         tokens: int (batch, length or more); common padding is cut.
         segments: int (batch, length or more).
-        device: of its tensors; trees of pieces are always on the CPU.
+        device: of its tensors.
         bucket: its length is padded to a multiple of this, so that shapes repeat.
     """
 
@@ -58,7 +39,6 @@ class PackedBatch:
         self.token_array = _resize(tokens, used, 0)
         self.segment_array = _resize(segments, used, PADDING)
         self.candidates = int(self.segment_array.max())
-        self._pieces: dict[tuple[bool, bool, int | None], list[Piece]] = {}
 
     def __len__(self) -> int:
         return len(self.token_array)
@@ -102,12 +82,14 @@ class PackedBatch:
 
     def prompts(self) -> PackedBatch:
         """These states without their candidates."""
-        return self if self.candidates == 0 else self._like(*_prompts_only(self))
+        if self.candidates == 0:
+            return self
+        return self._like(*self.selected(self.segment_array == PROMPT))
 
     def with_one_candidate(self, numbers: np.ndarray) -> PackedBatch:
         """These states with only candidate `numbers`, from 0, int64 (batch,)."""
         keep = (self.segment_array == PROMPT) | (self.segment_array == numbers[:, None] + 1)
-        tokens, segments = _selected(self, keep)
+        tokens, segments = self.selected(keep)
         return self._like(tokens, np.minimum(segments, 1))
 
     def _like(self, tokens: np.ndarray, segments: np.ndarray) -> PackedBatch:
@@ -116,23 +98,14 @@ class PackedBatch:
     def _tensor(self, values: np.ndarray) -> Tensor:
         return torch.from_numpy(values).to(self.device)
 
-    def pieces(
-        self, start_token: int | None, share_prompts: bool, ragged: bool = False
-    ) -> list[Piece]:
-        """Split the batch into pieces of similar states; cached, as a batch is read repeatedly.
-
-        Args:
-            start_token: the decoder's first token in an encoder-decoder; None in other models.
-            share_prompts: whether prompts share their common prefix (`build_tree`).
-            ragged: whether the reader needs no padding; then pieces mix lengths and share more.
-        """
-        key = share_prompts, ragged, start_token
-        if key not in self._pieces:
-            self._pieces[key] = [
-                _piece(rows, part, start_token, share_prompts)
-                for rows, part in self.parts(PIECE, ragged)
-            ]
-        return self._pieces[key]
+    def selected(self, keep: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Tokens and segments of the places in `keep`, (batch, length), moved to the left."""
+        counts = keep.sum(axis=1)
+        filled = np.arange(counts.max()) < counts[:, None]
+        tokens, segments = np.zeros(filled.shape, np.int64), np.full(filled.shape, PADDING)
+        tokens[filled] = self.token_array[keep]
+        segments[filled] = self.segment_array[keep]
+        return tokens, segments
 
     def parts(self, size: int, ragged: bool = False) -> list[tuple[np.ndarray, PackedBatch]]:
         """Batches of at most `size` similar states, each with its rows in this batch, (n,).
@@ -153,30 +126,3 @@ def _resize(values: np.ndarray, length: int, filling: int) -> np.ndarray:
     if missing <= 0:
         return values[:, :length]
     return np.pad(values, ((0, 0), (0, missing)), constant_values=filling)
-
-
-def _piece(
-    rows: np.ndarray, part: PackedBatch, start_token: int | None, share_prompts: bool
-) -> Piece:
-    states = torch.from_numpy(rows)
-    if start_token is None:
-        tree = build_tree(part.token_array, part.segment_array, share_prompts)
-        return Piece(states, tree, None)
-    tokens, segments = _selected(part, part.segment_array > PROMPT)
-    tokens = np.pad(tokens, ((0, 0), (1, 0)), constant_values=start_token)
-    segments = np.pad(segments, ((0, 0), (1, 0)), constant_values=PROMPT)
-    return Piece(states, build_tree(tokens, segments), build_tree(*_prompts_only(part)))
-
-
-def _prompts_only(states: PackedBatch) -> tuple[np.ndarray, np.ndarray]:
-    return _selected(states, states.segment_array == PROMPT)
-
-
-def _selected(states: PackedBatch, keep: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens and segments of the places in `keep`, (batch, length), moved to the left."""
-    counts = keep.sum(axis=1)
-    filled = np.arange(counts.max()) < counts[:, None]
-    tokens, segments = np.zeros(filled.shape, np.int64), np.full(filled.shape, PADDING)
-    tokens[filled] = states.token_array[keep]
-    segments[filled] = states.segment_array[keep]
-    return tokens, segments

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,9 +13,7 @@ from torch.nn.functional import embedding
 
 from magellan.core.codec import PROMPT
 from magellan.core.errors import InputError
-from magellan.fastpath import CompiledLlama
-from magellan.fastpath.trie import Tree
-from magellan.model.packing import PackedBatch, Piece
+from magellan.model.packing import PackedBatch
 
 if TYPE_CHECKING:
     from magellan.model.backbone import Backbone
@@ -67,8 +66,12 @@ def total_scores(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Score of each candidate, (batch, candidates), -inf where there is none; features and slots
     as in `Scores`."""
-    score_tokens = _score_by_library if backbone.fast_pass is None else _score_by_piece
-    token, token_slots, features, slots = score_tokens(backbone, adapter, states, score)
+    if backbone.fast_pass is None:
+        scored = _score_by_library(backbone, adapter, states, score)
+    else:
+        score_tokens = partial(_token_scores, backbone, score)
+        scored = backbone.fast_pass.score(backbone.weights(adapter), states, score_tokens)
+    token, token_slots, features, slots = scored
     shape = len(states), states.candidates
     total = token.new_zeros(shape[0] * shape[1]).index_add(0, token_slots, token).view(shape)
     valid = torch.zeros(shape[0] * shape[1], dtype=torch.bool, device=token.device)
@@ -81,12 +84,7 @@ def candidate_features(backbone: Backbone, adapter: str, states: PackedBatch) ->
     if backbone.fast_pass is None:
         _, _, features, slots = _score_by_library(backbone, adapter, states, "logit_sum")
         return features[slots.argsort()]
-    parts, rows = [], []
-    forward = backbone.bind_adapter(adapter)
-    for piece in _pieces(backbone, states):
-        parts.append(forward(piece, piece.tree.last))
-        rows.append(piece.states)
-    return torch.cat(parts).index_select(0, torch.cat(rows).argsort())
+    return backbone.fast_pass.candidate_features(backbone.weights(adapter), states)
 
 
 def prompt_features(
@@ -99,17 +97,12 @@ def prompt_features(
     use pieces.
     """
     prompts = prompts.prompts()
+    if backbone.fast_pass is not None:
+        return backbone.fast_pass.prompt_features(backbone.weights(adapter), prompts)
     features, rows = [], []
-    if backbone.fast_pass is None:
-        for part_rows, part in prompts.parts(at_once):
-            features.append(_prompts_by_library(backbone, adapter, part))
-            rows.append(backbone.tensor(part_rows))
-    else:
-        forward = backbone.bind_adapter(adapter)
-        for piece in _pieces(backbone, prompts):
-            nodes, index = piece.tree.distinct_ends
-            features.append(forward(piece, nodes).index_select(0, index))
-            rows.append(piece.states)
+    for part_rows, part in prompts.parts(at_once):
+        features.append(_prompts_by_library(backbone, adapter, part))
+        rows.append(backbone.tensor(part_rows))
     return torch.cat(features).index_select(0, torch.cat(rows).argsort())
 
 
@@ -146,50 +139,10 @@ def _prompts_by_library(backbone: Backbone, adapter: str, prompts: PackedBatch) 
     return hidden[torch.arange(len(hidden), device=hidden.device), last]
 
 
-def _pieces(backbone: Backbone, states: PackedBatch) -> list[Piece]:
-    """The pieces of a batch; in a causal model prompts share the computation of common prefixes.
-
-    With gradients only in the compiled pass, which adds up the gradients of shared tokens.
-    """
-    if isinstance(backbone.fast_pass, CompiledLlama):
-        return states.pieces(backbone.start_token, share_prompts=True, ragged=True)
-    share = not (backbone.is_encoder_decoder or torch.is_grad_enabled())
-    return states.pieces(backbone.start_token, share)
-
-
-def _score_by_piece(
-    backbone: Backbone, adapter: str, states: PackedBatch, score: str
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Score of every candidate token and its slot; feature of every candidate and its slot."""
-    results: list[tuple[Tensor, ...]] = []
-    forward = backbone.bind_adapter(adapter)
-    for piece in _pieces(backbone, states):
-        tree = piece.tree
-        nodes, before, last = tree.scored
-        hidden = forward(piece, nodes)
-        token = _token_scores(backbone, hidden, before, tree.tokens[tree.after], score)
-        results.append(
-            (
-                token.index_select(0, tree.parts),
-                _to_batch_slots(tree.slots, tree, piece.states, states),
-                embedding(last, hidden),
-                _to_batch_slots(tree.last_slots, tree, piece.states, states),
-            )
-        )
-    token, token_slots, features, slots = (torch.cat(part) for part in zip(*results, strict=True))
-    return token, token_slots, features, slots
-
-
-def _to_batch_slots(slots: Tensor, tree: Tree, rows: Tensor, states: PackedBatch) -> Tensor:
-    """Convert slots of a piece to slots of the batch."""
-    row, candidate = slots // tree.candidates, slots % tree.candidates
-    return rows[row] * states.candidates + candidate
-
-
 def _token_scores(
-    backbone: Backbone, hidden: Tensor, before: Tensor, tokens: Tensor, score: str
+    backbone: Backbone, score: str, hidden: Tensor, before: Tensor, tokens: Tensor
 ) -> Tensor:
-    """Logit or log-probability of each token given the hidden state before it, (tokens,)."""
+    """Logit or log-probability of each token given `hidden[before]` of it, (tokens,)."""
     if score == "logit_sum":
         return (embedding(before, hidden) * backbone.token_embeddings(tokens)).sum(dim=-1)
     distinct, index = torch.unique(before, return_inverse=True)
@@ -203,13 +156,16 @@ def _token_scores(
 def _score_by_library(
     backbone: Backbone, adapter: str, states: PackedBatch, score: str
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """`_score_by_piece` with the modules of `transformers`, in one padded pass."""
+    """Score of every candidate token and its slot; feature of every candidate and its slot.
+
+    In one padded pass of the modules of `transformers`.
+    """
     branches = _branches(states)
     read = _encoder_decoder_states if backbone.is_encoder_decoder else _decoder_states
     before, features = read(backbone, adapter, states, branches)
     tokens = states.tokens[branches.row, branches.column]
     index = torch.arange(len(tokens), device=tokens.device)
-    token = _token_scores(backbone, before, index, tokens, score)
+    token = _token_scores(backbone, score, before, index, tokens)
     token_slots = branches.row * states.candidates + branches.candidate
     slots = torch.unique(token_slots)
     return token, token_slots, features.flatten(0, 1).index_select(0, slots), slots

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from magellan import fastpath
 from magellan.core.codec import PROMPT, PackedState, stack
-from magellan.model import packing
+from magellan.fastpath import reading
 from magellan.model.backbone import ADAPTERS, Backbone
 from magellan.model.files import check_backbone
 from magellan.model.packing import PackedBatch
@@ -108,7 +108,7 @@ def test_no_position_is_beyond_the_longest_prompt_with_its_action():
 
 @pytest.fixture(params=[256, 4], ids=["one piece", "several pieces"])
 def pieces(request, monkeypatch):
-    monkeypatch.setattr(packing, "PIECE", request.param)
+    monkeypatch.setattr(reading, "PIECE", request.param)
 
 
 @pytest.mark.usefixtures("pieces")

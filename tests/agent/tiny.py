@@ -26,8 +26,6 @@ from transformers import (
 from magellan.agent import learning
 from magellan.agent.replay import Batch
 from magellan.core.codec import PackedState
-from magellan.fastpath import SOURCE
-from magellan.fastpath.compiler import NotCompiledError, load
 from magellan.model import backbone as backbones
 from magellan.model.backbone import ADAPTERS, Backbone
 from magellan.model.files import check_backbone
@@ -35,10 +33,15 @@ from magellan.model.scoring import Scores
 from magellan.worlds import WORLDS
 
 try:
-    load(SOURCE)
-    MISSING = ""
-except NotCompiledError as error:
+    from magellan.fastpath import SOURCE, compiler
+except ModuleNotFoundError as error:
     MISSING = str(error)
+else:
+    try:
+        compiler.load(SOURCE)
+        MISSING = ""
+    except compiler.NotCompiledError as error:
+        MISSING = str(error)
 needs_compiler = pytest.mark.skipif(bool(MISSING), reason=f"not compiled: {MISSING}")
 
 # Five distinct candidates, and two equal ones.

@@ -9,15 +9,15 @@ import pytest
 from analysis.statistics.intervals import Bootstrap
 from analysis.studies import coverage as simulation
 from analysis.studies.coverage import METHODS, WORLDS, coverage
+from analysis.tables.printing import to_markdown
 
 BOOTSTRAP = Bootstrap(repetitions=400, seed=3)
 HALF, _, SPREAD = WORLDS
 
 
 def covered(statistic, name, world, runs):
-    methods = [method for method in METHODS if method.statistic == statistic]
-    method = next(method for method in methods if method.name.startswith(name))
-    return coverage(method, world, runs, 400, BOOTSTRAP)
+    found = (of for other, label, _, of in METHODS if other == statistic and label.startswith(name))
+    return coverage(statistic, next(found), world, runs, 400, BOOTSTRAP)
 
 
 def test_made_up_runs_are_like_the_observed_ones():
@@ -46,22 +46,15 @@ def test_tests_hold_their_level():
     assert alarms["log-rank"] < 0.11
 
 
-@pytest.mark.parametrize("arguments", [["--experiments", "1"], ["--seed", "x"], ["--more"]])
-def test_wrong_arguments_are_refused_in_one_line(capsys, arguments):
-    assert simulation.main(arguments) == 2
-    assert capsys.readouterr().err.count("\n") == 1
-
-
 def masked(text):
     """A text without its shares."""
     return re.sub(r"\b[01]\.\d{2,3}\b", "x", text)
 
 
 @pytest.mark.slow
-def test_the_command_prints_the_tables_of_the_page(capsys):
+def test_the_command_prints_the_tables_of_the_page():
     """Their form: the large simulation is not rerun."""
-    assert simulation.main(["--experiments", "3", "--resamples", "60"]) == 0
-    out = capsys.readouterr().out
+    out = "\n\n".join(map(to_markdown, simulation.tables(3, 60)))
     assert out.count("| statistic | interval |") == len(WORLDS)
     page = (Path(__file__).parents[2] / "docs" / "studies" / "coverage.md").read_text()
     assert masked(out) in masked(page)

@@ -62,9 +62,8 @@ class LearnedSettings(Section):
         25_000,
         ge=2,
         le=10**9,
-        description="Maximum predictions per refresh. Of a larger goal space each refresh draws "
-        "half "
-        "as many goals, and predicts them now and delayed.",
+        description="Maximum predictions per refresh; of a larger goal space half as many goals "
+        "are drawn, and predicted now and delayed.",
     )
     refresh_batch: Count = Field(512, description="Goals per forward pass of a refresh.")
     regions: int = Field(

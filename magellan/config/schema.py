@@ -54,8 +54,7 @@ class GoalConfig(Section):
 
     seed: int | Literal["run"] = Field(
         0,
-        description="Seed that draws the goal space of all runs; `run`: each run's own (released "
-        "code).",
+        description="Seed that draws the goal space of all runs; `run`: each run's own.",
     )
     split: Split = Field(
         "train",
@@ -85,7 +84,7 @@ class SamplerConfig(Section):
     epsilon_decay: Positive = Field(320.0, description="Time constant in policy updates.")
     estimator: str = Field(
         "",
-        description="Estimator that drives samplers instead of their own, if they have one.",
+        description="Estimator that drives samplers instead of their own.",
     )
 
     @field_validator("estimator")
@@ -111,17 +110,17 @@ class BudgetConfig(Section):
         0,
         ge=0,
         le=10**9,
-        description="Environment steps that end the run instead of `episodes`; 0 is not used.",
+        description="Environment steps that end the run instead of `episodes`.",
     )
     updates: int = Field(
         0,
         ge=0,
         le=10**9,
-        description="Policy updates that end the run instead of `episodes`; 0 is not used.",
+        description="Policy updates that end the run instead of `episodes`.",
     )
     evaluate_every: Count = Field(
         5_000,
-        description="Episodes between evaluations; steps or updates if these end the run.",
+        description="Episodes between evaluations, or steps or updates if these end the run.",
     )
     evaluation_goals: Count = Field(
         64, description="Goals per category and split, or all if the goal space has fewer."
@@ -131,39 +130,37 @@ class BudgetConfig(Section):
     )
     record_goals: bool = Field(
         False,
-        description="Also write goals.csv: success and predictions for each evaluated goal.",
+        description="Also write goals.csv: each evaluated goal.",
     )
     record_outcomes: bool = Field(
         False,
-        description="Also write outcomes.csv: each finished training episode, for `replay`.",
+        description="Also write outcomes.csv: each training episode.",
     )
     export: bool = Field(
         False,
-        description="Also write the trained agent to `agent/` at the end (docs/runs.md).",
+        description="Also write the trained agent to `agent/` (docs/runs.md).",
     )
     practice_window: Count = Field(5_000, description="Episodes per row of practice.csv.")
     record_every: Count = Field(100, description="Updates per row of training.csv.")
     checkpoint_seconds: float = Field(
-        300.0, ge=0.0, description="Minimum number of seconds between checkpoints."
+        300.0, ge=0.0, description="Minimum of seconds between checkpoints."
     )
     checkpoint_share: float = Field(
         0.01,
         gt=0.0,
         le=1.0,
-        description="Maximum share of the run time spent on saving; 1 is no limit.",
+        description="Maximum share of the run time spent on saving.",
     )
     keep_every: int = Field(
         0,
         ge=0,
         le=10**9,
-        description="Episodes (steps or updates if these end the run) between permanent "
-        "checkpoints; 0 keeps none.",
+        description="Episodes, or steps or updates, between permanent checkpoints; 0: none.",
     )
     stop_margin_seconds: float = Field(
         60.0,
         ge=0.0,
-        description="A job with a time limit stops this long before it, plus its longest round and "
-        "save so far.",
+        description="A job stops this long before its time limit (docs/runs.md).",
     )
 
     @model_validator(mode="after")

@@ -20,10 +20,10 @@ class BackboneConfig(Section):
 
     model: str = Field(
         "zoo-mini",
-        description=f"`{'`, `'.join(EMBEDDED)}` (in the repository), `smollm2-135m`, or a "
-        "model in Hugging Face format: a folder, or a name in its cache (docs/models.md).",
+        description=f"`{'`, `'.join(EMBEDDED)}`, `smollm2-135m`, or any other in Hugging Face "
+        "format: a folder, or a name in its cache (docs/models.md).",
     )
-    lora_rank: Width = Field(16, description="Rank r of every LoRA adapter.")
+    lora_rank: Width = Field(16, description="Rank r of the LoRA adapters.")
     lora_alpha: float = Field(
         32.0, gt=0.0, le=1e6, description="LoRA scale: B A is multiplied by alpha / r."
     )
@@ -34,23 +34,21 @@ class BackboneConfig(Section):
         0,
         ge=0,
         le=10_000,
-        description="Number of layers with adapters, the last ones (of encoder and decoder each); "
-        "0 is all. Those below need no gradients.",
+        description="Number of last layers with adapters (of encoder and decoder each); 0: all.",
     )
     lora_mode: Literal["merged", "per_token"] = Field(
         "merged",
-        description="`merged` adds B A to the weights once per update (small models); `per_token` "
-        "applies the adapter to every token (large models). Equal up to rounding.",
+        description="`merged` adds B A to the weights once per update, for small models; "
+        "`per_token` applies it to every token, for large ones.",
     )
     passes: Literal["auto", "compiled", "torch"] = Field(
         "auto",
-        description="Passes of a small Llama: `compiled` C++ or `torch`, equal up to rounding; "
-        "`auto`: `compiled` where there is a C++ compiler and threads is 1.",
+        description="How a small Llama runs: `compiled` C++ (docs/speed.md), `torch`, or `auto`: "
+        "`compiled` if possible.",
     )
     quantization: Literal["none", "nf4"] = Field(
         "none",
-        description="`none`, or `nf4` (released code): frozen linear layers in 4 bits, with "
-        "`lora_mode: per_token` (docs/models.md).",
+        description="`none`, or `nf4`: frozen linear layers in 4 bits (docs/models.md).",
     )
 
     @model_validator(mode="after")
@@ -73,33 +71,30 @@ class BackendConfig(Section):
 
     kind: str = Field(
         "local",
-        description="Where the model runs: `local`, in the job's process; `lamorel`, in servers "
+        description="Where the model runs: `local`, in the job's process; `lamorel` "
         "(docs/lamorel.md); or a backend from `modules`.",
         json_schema_extra={"examples": ["local", "lamorel"]},
     )
     device: str = Field(
         "cpu",
-        description="`cpu`, `cuda`, `cuda:1` (the second of several), or `auto`: a GPU where there "
-        "is one.",
+        description="`cpu`, `cuda`, `cuda:1` and so on, or `auto`: a GPU where there is one.",
         json_schema_extra={"pattern": f"^({DEVICE.pattern})$"},
     )
     dtype: Literal["float32", "bfloat16"] = Field(
         "float32",
-        description="Number format of the frozen model, `float32` or `bfloat16` (3 digits). "
-        "Part of "
-        "a run's identity.",
+        description="Number format of the frozen model, `float32` or `bfloat16`.",
     )
     micro_batch: int | Literal["auto"] = Field(
         0,
-        description="States per pass of an update with `transformers`: 0 is the whole batch, "
-        "`auto` as many as run, tried at the start.",
+        description="States per pass of an update; 0: the whole batch, `auto`: as many as fit "
+        "(docs/runs.md).",
     )
     kept_states_mb: int = Field(
         2000,
         ge=0,
         le=10**6,
-        description="Cache in MB for the output of layers without adapters "
-        "(`backbone.lora_layers`), for Llamas with `passes: torch`; results are the same.",
+        description="Cache in MB for the output of layers without adapters, for Llamas with "
+        "`passes: torch`.",
     )
     gradient_checkpointing: bool = Field(
         False,
@@ -107,7 +102,7 @@ class BackendConfig(Section):
     )
     deterministic: bool = Field(
         True,
-        description="Only deterministic operations on a GPU; a CPU always is.",
+        description="Only deterministic operations on a GPU.",
     )
 
     @field_validator("device")
@@ -143,7 +138,7 @@ class AgentConfig(Section):
         64,
         ge=1,
         le=10**7,
-        description="Environment steps, summed over environments, between two updates.",
+        description="Steps of all environments together between two updates.",
     )
     gamma: Fraction = Field(0.99, description="Discount per step.")
     n_step: Count = Field(3, description="Length of n-step returns; 15 or more is Monte Carlo.")
@@ -161,8 +156,7 @@ class AgentConfig(Section):
     )
     joint_update: bool = Field(
         False,
-        description="One Adam step on the sum of both losses, instead of a critic step, then an "
-        "actor step.",
+        description="One Adam step on the sum of both losses, instead of one each.",
     )
     critic_trains_adapter: bool = Field(
         True,
@@ -192,7 +186,7 @@ class AgentConfig(Section):
         0,
         ge=0,
         le=10**9,
-        description="Environment steps of uniformly random actions before the policy acts.",
+        description="Steps of uniformly random actions before the policy acts.",
     )
     temperature: Literal["fixed", "released", "target_entropy", "max_entropy"] = Field(
         "released",
@@ -228,15 +222,14 @@ class GrpoConfig(Section):
     temperature: Positive = Field(1.0, description="Of the softmax that answers are drawn from.")
     loss: Literal["dapo", "grpo", "dr_grpo"] = Field(
         "dapo",
-        description="Mean over all tokens of the batch; over answers, of means over tokens; or sum "
-        "over tokens by the longest possible.",
+        description="Mean over all tokens; over answers, of means over tokens; or sum over tokens "
+        "by the longest possible.",
     )
     scale: bool = Field(
         True, description="Whether advantages are divided by the group's standard deviation."
     )
     gate: Literal["all", "spread"] = Field(
         "all",
-        description="Groups that are trained on: all, or those with both rewards (DAPO's filter, "
-        "without new draws); samplers learn from all.",
+        description="Groups that are trained on: all, or those with both rewards (DAPO's filter).",
     )
     gradient_clip: float = Field(1.0, ge=0.0, description="Maximum gradient norm; 0 is none.")

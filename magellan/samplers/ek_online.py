@@ -17,8 +17,8 @@ class EkOnlineSettings(Section):
 
     explore: Literal["categories", "goals"] = Field(
         "categories",
-        description="Explore uniformly over `categories` that have goals, as in the paper, or over "
-        "`goals`, most of them impossible, as other samplers do.",
+        description="Explore uniformly over `categories`, as in the paper, or over `goals`, as "
+        "other samplers do.",
     )
 
 

@@ -38,8 +38,8 @@ class ScriptedSettings(Section):
     stages: tuple[Stage, ...] = Field(
         (),
         max_length=1000,
-        description="Stages of practice, `{updates, shares}` each, in order; the last one lasts to "
-        "the end. Empty: equal shares of the feasible categories.",
+        description="Stages of practice in order, `{updates, shares}` each; the last one lasts. "
+        "Empty: equal shares of the feasible categories.",
     )
     by_seed: dict[Seed, tuple[Stage, ...]] = Field(
         {}, description="Stages of runs with these seeds, instead of `stages`."

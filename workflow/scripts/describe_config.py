@@ -34,8 +34,8 @@ REGISTERED = (
     "estimators `learned` and `learned_groups`:"
 )
 OTHERS = (
-    "Constants of the other samplers, whose meaning the settings at the top of "
-    "`magellan/samplers/NAME.py` give:"
+    "Constants of the other samplers: [API](../docs/api.md), or the settings at the top of "
+    "`magellan/samplers/NAME.py`."
 )
 DESCRIBED = ("ek_online", "magellan", "scripted")
 """Samplers whose constants are described."""
@@ -66,9 +66,9 @@ def run_tables() -> str:
     """Keys of `overrides`: a list per section."""
     schema = run_model().model_json_schema()
     presets = [resolve_run(name, []).model_dump(mode="json") for name in PRESETS]
-    common, registered, others = [], [REGISTERED], []
+    common, registered = [], [REGISTERED]
     for section, reference in schema["properties"].items():
-        if section in GRID_KEYS:
+        if section in GRID_KEYS or (section in SAMPLERS and section not in DESCRIBED):
             continue
         rules = _resolve(reference, schema)
         rows = [
@@ -81,13 +81,10 @@ def run_tables() -> str:
         ]
         if section in RunConfig.model_fields:
             common.append(f"`{section}`: {rules.get('description', '')}\n\n{_listed(rows)}")
-        elif section in SAMPLERS and section not in DESCRIBED:
-            values = ", ".join(f"`{key}` {value}" for key, value, _ in rows)
-            others.append(f"- `{section}`: {values}")
         else:
             registered.append(_listed((f"{section}.{key}", *cells) for key, *cells in rows))
     registered[1:] = ["\n".join(registered[1:])]
-    return "\n\n".join([*common, *registered, OTHERS, "\n".join(others)])
+    return "\n\n".join([*common, *registered, OTHERS])
 
 
 def meaning(rule: dict) -> str:

@@ -19,7 +19,7 @@ from analysis.statistics.standing import Standing, scores_of, standings
 from analysis.studies import axes
 from analysis.studies.axes import CEILING, FLOOR
 from analysis.tables import store
-from analysis.tables.printing import chance, head, interval_cell, p_equals, row
+from analysis.tables.printing import LEVEL, head, interval_cell, p_equals, row
 from analysis.tables.results import rows_where
 from magellan.core.errors import InputError
 from magellan.core.files import write_atomically, write_table
@@ -60,6 +60,9 @@ class Place(NamedTuple):
     planned: int = 0
     """Seeds of the protocol; with fewer runs the place claims nothing."""
 
+
+HEADER = ("success over training", "over `random`")
+"""Columns of the page after the track's."""
 
 Row = tuple[Standing, Place]
 """A rule in a place."""
@@ -171,7 +174,7 @@ def write(entries: Sequence[Row], path: Path, numbers: Path) -> None:
 
 
 def page(entries: Sequence[Row]) -> str:
-    """A table for each place and track, in Markdown."""
+    """A table for each place, in Markdown, without samplers that are not told apart from random."""
     worlds = dict.fromkeys(place.world for _, place in entries)
     tables = [_place_tables([entry for entry in entries if entry[1].world == w]) for w in worlds]
     return "\n\n".join(tables)
@@ -179,29 +182,41 @@ def page(entries: Sequence[Row]) -> str:
 
 def _place_tables(entries: Sequence[Row]) -> str:
     place = entries[0][1]
-    header = ["sampler", "success over training", "over `random`", "p, track's best"]
-    lines = [f"### {place.world}", ""]
     folders = ", ".join(f"`results/reference/{name}`" for name in place.folders)
     n = entries[0][0].n
-    lines += [f"n = {n}, tables {folders}."]
+    lines = [f"### {place.world}", "", f"n = {n}, tables {folders}."]
     if n < place.planned:
         lines[-1] += f" {n} of {place.planned} planned seeds: this claims nothing yet."
-    for track in dict.fromkeys(standing.track for standing, _ in entries):
-        lines += ["", f"Track: **{track}**.", "", *head(header)]
-        lines += [row(_page_cells(entry)) for entry in entries if entry[0].track == track]
+    ranked = [standing for standing, _ in entries]
+    equal = [one for one in ranked if one.rule != FLOOR and one.verdict == "equal"]
+    listed = [one for one in ranked if one not in equal]
+    for track in dict.fromkeys(one.track for one in ranked):
+        rows = [_page_cells(one) for one in listed if one.track == track]
+        first = lines[-1].startswith("n = ")
+        lines += ["", *head([track, *HEADER])] if first else [row([f"**{track}**", "", ""])]
+        lines += map(row, rows)
+    best = {one.rule: _p_best(one, place) for one in ranked}
+    near = [f"`{rule}` ({p_equals(p)})" for rule, p in best.items() if p >= LEVEL]
+    apart = {
+        "the best of their track": near,
+        f"`{FLOOR}`": [f"`{one.rule}` {one.success.value:.2f}" for one in equal],
+    }
+    for other, named in apart.items():
+        if named:
+            lines += ["", f"Not told apart from {other}: {', '.join(named)}."]
     return "\n".join(lines)
 
 
-def _page_cells(entry: Row) -> list[str]:
-    standing, place = entry
+def _p_best(standing: Standing, place: Place) -> float:
+    """p of the difference to the best of the track, by a study's protocol if one tested it."""
+    if "frontier" in place.folders:
+        return PROTOCOLS.get(standing.rule, standing.p_best)
+    return standing.p_best
+
+
+def _page_cells(standing: Standing) -> list[str]:
     gain = _interval_text(standing.gain, "+.2f")
-    planned = PROTOCOLS.get(standing.rule) if "frontier" in place.folders else None
-    return [
-        f"`{standing.rule}`",
-        f"{standing.success.value:.2f}",
-        gain if np.isnan(standing.p_floor) else f"{gain}, {p_equals(standing.p_floor)}",
-        f"{chance(planned)} (protocol)" if planned else axes.against_best(standing),
-    ]
+    return [f"`{standing.rule}`", f"{standing.success.value:.2f}", gain]
 
 
 def _interval_text(interval: Interval | None, form: str) -> str:

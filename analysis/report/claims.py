@@ -392,9 +392,9 @@ def _answer(judged: Judged, alone: bool) -> str:
     if judged.verdict == "not tested":
         return f"not tested{remarks}"
     value, interval, n, p = _statistics(judged)
-    equal = "" if np.isnan(judged.equal) else f"; {judged.equal:+.3f} at equal episodes"
     if not alone:
-        return f"{judged.verdict}: {value}{equal}"
+        return f"{judged.verdict}: {value}"
+    equal = "" if np.isnan(judged.equal) else f"; {judged.equal:+.3f} at equal episodes"
     chances = f", {p_equals(judged.p_holm)}" if p else ""
     return f"{judged.verdict}: {value} ({interval}){chances}, n = {n}{equal}{remarks}"
 

@@ -428,7 +428,9 @@ def test_the_page_has_every_name():
             assert f"`{name}" in DOCS, name
         for name, rule in RELEASED[section_name].items():
             for key in (rule.key, *rule.also):
-                assert re.search(rf"^\| `{name}` \| .*`{key}\b.*\|$", DOCS, re.MULTILINE), name
+                assert re.search(
+                    rf"^- .*`{name}`.*: `{key}\b|^- `{name}`: .*`{key}\b", DOCS, re.MULTILINE
+                ), name
     for name, rule in OURS.items():
         assert re.search(rf"`{name}`.*`{rule.key}`", DOCS), name
 

@@ -47,15 +47,13 @@ class LearnedSettings(Section):
         "policy's, trained by both (`shared`, B) or by the policy alone (`policy`, C); none "
         "(`frozen`, D). `ignored`: trains its own, predicts with the policy's (defect B1).",
     )
-    hidden: Width = Field(128, description="Width of the head's hidden layer (tanh).")
+    hidden: Width = Field(128, description="Width of the head's hidden layer.")
     buffer: Count = Field(5_000, description="Most recent episodes kept.")
     batch_size: BatchSize = Field(256, description="Episodes per update, drawn by recency rank.")
-    delay: Count = Field(
-        100, description="N: updates between the current and the delayed estimate."
-    )
+    delay: Count = Field(100, description="N: updates between current and delayed estimate.")
     update_every: Count = Field(
         1,
-        description="Policy updates between gradient steps: 1 as released, 32 in the paper's text.",
+        description="Policy updates between gradient steps.",
     )
     refresh: Count = Field(32, description="Updates between evaluations of the goal space.")
     pool: int = Field(
@@ -63,7 +61,7 @@ class LearnedSettings(Section):
         ge=2,
         le=10**9,
         description="Maximum predictions per refresh; of a larger goal space half as many goals "
-        "are drawn, and predicted now and delayed.",
+        "are drawn.",
     )
     refresh_batch: Count = Field(512, description="Goals per forward pass of a refresh.")
     regions: int = Field(

@@ -58,7 +58,7 @@ class GoalConfig(Section):
     )
     split: Split = Field(
         "train",
-        description="Goals to practise: `train`, or `unseen`, about held-out objects.",
+        description="`train`, or `unseen`: goals about held-out objects.",
     )
 
     @field_validator("seed", mode="before")
@@ -123,18 +123,16 @@ class BudgetConfig(Section):
         description="Episodes between evaluations, or steps or updates if these end the run.",
     )
     evaluation_goals: Count = Field(
-        64, description="Goals per category and split, or all if the goal space has fewer."
+        64, description="Goals per category and split, if there are as many."
     )
-    evaluation_seed: Seed = Field(
-        12_345, description="Seed of the evaluated goals and of their episodes."
-    )
+    evaluation_seed: Seed = Field(12_345, description="Seed of the evaluated goals and episodes.")
     record_goals: bool = Field(
         False,
-        description="Also write goals.csv: each evaluated goal.",
+        description="Also write goals.csv.",
     )
     record_outcomes: bool = Field(
         False,
-        description="Also write outcomes.csv: each training episode.",
+        description="Also write outcomes.csv.",
     )
     export: bool = Field(
         False,
@@ -414,13 +412,12 @@ class AnalysisConfig(Section):
     bootstrap_seed: Seed = Field(0, description="Seed of the resampling.")
     family: Literal["split", "question"] = Field(
         "split",
-        description="Family of Holm's correction: comparisons on one `split` of the goals, or on "
-        "both (`question`).",
+        description="Family of Holm's correction: one `split` of the goals, or both (`question`).",
     )
     reference: str = Field(
         "",
         description="Sampler (or sampler/variant) that others are compared with. Empty: "
-        "`magellan`, else the first; with its first variant.",
+        "`magellan`, else the first.",
     )
     labels: dict[str, str] = Field(
         {},
@@ -480,11 +477,11 @@ class ExperimentConfig(Section):
     variants: dict[str, dict[str, Any]] = Field(
         {},
         description="Named sets of such keys, on top of `overrides`: each sampler runs with every "
-        "variant that affects it. None: one, `default`.",
+        "variant that affects it.",
     )
     allow_incomplete: bool = Field(
         False,
-        description="Report on the complete runs only, and start no others.",
+        description="Report on the complete runs only.",
     )
     log: Literal["none", "tensorboard"] = Field(
         "none",

@@ -98,7 +98,7 @@ class BackendConfig(Section):
     )
     gradient_checkpointing: bool = Field(
         False,
-        description="Less memory, more time, the same numbers; with `lora_mode: per_token`.",
+        description="Less memory, more time; with `lora_mode: per_token`.",
     )
     deterministic: bool = Field(
         True,
@@ -145,14 +145,14 @@ class AgentConfig(Section):
     replay_capacity: Count = Field(500_000, description="Transitions in the replay memory.")
     batch_size: BatchSize = Field(256, description="Transitions per update.")
     success_fraction: Fraction = Field(
-        0.0, description="Share of a batch drawn from successful episodes; 0 is plain replay."
+        0.0, description="Share of a batch drawn from successful episodes."
     )
     learning_rate: StepSize = Field(1e-4, description="Adam step size of policy and critic.")
     critic_hidden: tuple[Width, ...] = Field(
         (1024, 1024),
         min_length=1,
         max_length=16,
-        description="Widths of the critic head's hidden layers (ReLU).",
+        description="Widths of the critic's hidden layers.",
     )
     joint_update: bool = Field(
         False,
@@ -160,7 +160,7 @@ class AgentConfig(Section):
     )
     critic_trains_adapter: bool = Field(
         True,
-        description="Whether the critic loss reaches the policy adapter; false: defect B2.",
+        description="Whether the critic's loss reaches the policy's adapter; false: defect B2.",
     )
     polyak: Fraction = Field(0.005, description="Step of the target critic towards the critic.")
     target_init: Literal["random", "copy"] = Field(
@@ -168,16 +168,15 @@ class AgentConfig(Section):
     )
     target_adapter: Literal["own", "policy"] = Field(
         "own",
-        description="Adapter of the target critic: its `own`, which follows the policy's, or the "
-        "`policy`'s (defect B1).",
+        description="Adapter of the target critic: its `own`, or the `policy`'s (defect B1).",
     )
     next_candidates: Literal["next", "current"] = Field(
         "next",
-        description="State whose candidates the bootstrap uses: `next`, or `current` (defect B4).",
+        description="State whose actions the bootstrap uses: `next`, or `current` (defect B4).",
     )
     score: Literal["logit_sum", "log_prob_sum"] = Field(
         "logit_sum",
-        description="Score of an action: `logit_sum`, of raw token logits, or `log_prob_sum`.",
+        description="Score of an action: `logit_sum`, of raw logits, or `log_prob_sum`.",
     )
     actor_warmup_updates: int = Field(
         11, ge=0, le=10**9, description="First updates, in which the actor is not trained."
@@ -204,11 +203,9 @@ class AgentConfig(Section):
         -0.125,
         ge=-100.0,
         le=100.0,
-        description="In nats; Table 5 of the paper. A negative target only lowers the temperature.",
+        description="In nats. A negative target only lowers the temperature.",
     )
-    gradient_clip: float = Field(
-        0.0, ge=0.0, description="Maximum gradient norm; 0 is no clipping."
-    )
+    gradient_clip: float = Field(0.0, ge=0.0, description="Maximum gradient norm; 0 is none.")
 
 
 class GrpoConfig(Section):
@@ -217,7 +214,7 @@ class GrpoConfig(Section):
     prompts: Count = Field(8, description="Prompts of an update, drawn by the sampler.")
     answers: int = Field(8, ge=2, le=10**4, description="Answers to each: a group.")
     learning_rate: StepSize = Field(
-        1e-3, description="Adam step size of all weights; some 1e-6 for models from 0.1 billion on."
+        1e-3, description="Adam step size; some 1e-6 for models from 0.1 billion weights on."
     )
     temperature: Positive = Field(1.0, description="Of the softmax that answers are drawn from.")
     loss: Literal["dapo", "grpo", "dr_grpo"] = Field(

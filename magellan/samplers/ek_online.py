@@ -17,8 +17,7 @@ class EkOnlineSettings(Section):
 
     explore: Literal["categories", "goals"] = Field(
         "categories",
-        description="Explore uniformly over `categories`, as in the paper, or over `goals`, as "
-        "other samplers do.",
+        description="Explore over `categories`, as in the paper, or over `goals`, as others do.",
     )
 
 

@@ -13,7 +13,6 @@ sys.path.insert(0, str(ROOT))
 from magellan.config import RunConfig, resolve_run, run_model  # noqa: E402
 from magellan.config.presets import PRESETS  # noqa: E402
 from magellan.config.resolve import experiment_schema  # noqa: E402
-from magellan.samplers import SAMPLERS  # noqa: E402
 
 README = ROOT / "config" / "README.md"
 BEGIN, END = "<!-- begin: {name} -->", "<!-- end: {name} -->"
@@ -30,15 +29,17 @@ GRID_KEYS = (
     "phases",
 )
 REGISTERED = (
-    "Sections of estimators and samplers, by their names; `competence` is MAGELLAN's head, of the "
-    "estimators `learned` and `learned_groups`:"
+    "Sections of estimators and samplers; `competence` is MAGELLAN's head, of the estimators "
+    "`learned` and `learned_groups`:"
 )
 OTHERS = (
-    "Constants of the other samplers: [API](../docs/api.md), or the settings at the top of "
-    "`magellan/samplers/NAME.py`."
+    "Constants of the others, in sections of their names: [API](../docs/api.md), or the settings "
+    "at the top of their files in `magellan/samplers` and `magellan/competence`."
 )
-DESCRIBED = ("ek_online", "magellan", "scripted")
-"""Samplers whose constants are described."""
+DESCRIBED = ("competence", "ek_online", "magellan", "scripted")
+"""Sections of estimators and samplers whose constants are described."""
+UNLISTED = "smoke"
+"""Preset whose values are left out: it only tests."""
 
 
 def main() -> None:
@@ -65,10 +66,13 @@ def experiment_table() -> str:
 def run_tables() -> str:
     """Keys of `overrides`: a list per section."""
     schema = run_model().model_json_schema()
-    presets = [resolve_run(name, []).model_dump(mode="json") for name in PRESETS]
+    presets = [
+        resolve_run(name, []).model_dump(mode="json") for name in PRESETS if name != UNLISTED
+    ]
     common, registered = [], [REGISTERED]
     for section, reference in schema["properties"].items():
-        if section in GRID_KEYS or (section in SAMPLERS and section not in DESCRIBED):
+        own = section in RunConfig.model_fields
+        if section in GRID_KEYS or not (own or section in DESCRIBED):
             continue
         rules = _resolve(reference, schema)
         rows = [
@@ -79,7 +83,7 @@ def run_tables() -> str:
             )
             for key, rule in rules["properties"].items()
         ]
-        if section in RunConfig.model_fields:
+        if own:
             common.append(f"`{section}`: {rules.get('description', '')}\n\n{_listed(rows)}")
         else:
             registered.append(_listed((f"{section}.{key}", *cells) for key, *cells in rows))

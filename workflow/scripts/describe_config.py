@@ -11,7 +11,6 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from magellan.config import RunConfig, resolve_run, run_model  # noqa: E402
-from magellan.config.presets import PRESETS  # noqa: E402
 from magellan.config.resolve import experiment_schema  # noqa: E402
 
 README = ROOT / "config" / "README.md"
@@ -38,8 +37,8 @@ OTHERS = (
 )
 DESCRIBED = ("competence", "ek_online", "magellan", "scripted")
 """Sections of estimators and samplers whose constants are described."""
-UNLISTED = "smoke"
-"""Preset whose values are left out: it only tests."""
+LISTED = ("reference", "paper")
+"""Presets whose values are listed."""
 
 
 def main() -> None:
@@ -66,9 +65,7 @@ def experiment_table() -> str:
 def run_tables() -> str:
     """Keys of `overrides`: a list per section."""
     schema = run_model().model_json_schema()
-    presets = [
-        resolve_run(name, []).model_dump(mode="json") for name in PRESETS if name != UNLISTED
-    ]
+    presets = [resolve_run(name, []).model_dump(mode="json") for name in LISTED]
     common, registered = [], [REGISTERED]
     for section, reference in schema["properties"].items():
         own = section in RunConfig.model_fields

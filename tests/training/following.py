@@ -4,7 +4,7 @@ A file counts where a function of it is called with the value, or with the secti
 configuration that holds it. `training/loop.py` and `training/parts.py`, which have the whole
 configuration, come before.
 
-Prints the table of docs/architecture.md: `python -m tests.training.following`.
+Prints them: `python -m tests.training.following`.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import Any
 
 from magellan.core.errors import InputError
 from magellan.core.parsing import read_json_object
-from magellan.model.files import WEIGHTS
+from magellan.model.files import BACKBONES, WEIGHTS
 
 RECORD = "build.json"
 
@@ -29,6 +29,11 @@ def check_output(folder: Path, is_own: bool) -> None:
         raise InputError(
             f"--output: {folder} is not allowed: it holds another model; allowed: another folder"
         )
+
+
+def copy_card(name: str, folder: Path) -> None:
+    """Write the committed card of an embedded model into the folder of a new build."""
+    (folder / "README.md").write_bytes((BACKBONES / name / "README.md").read_bytes())
 
 
 def save_model(folder: Path, model: Any, tokenizer: Any) -> None:

@@ -19,7 +19,15 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from magellan.core.codec import Codec
 from magellan.core.errors import InputError
-from magellan.pretraining import RECORD, check_output, digits, read_record, save_model, smollm2
+from magellan.pretraining import (
+    RECORD,
+    check_output,
+    copy_card,
+    digits,
+    read_record,
+    save_model,
+    smollm2,
+)
 from magellan.pretraining.craft import CRAFT
 from magellan.pretraining.language import Language
 from magellan.pretraining.probe import reader_of
@@ -93,10 +101,10 @@ LANGUAGES = {"zoo-reader": ZOO, "zoo-reader-1": ZOO, "zoo-mini": ZOO, "craft-rea
 
 
 def make(wheel: Path | None, output: Path, name: str) -> dict[str, Any]:
-    """Write the backbone called `name`, its tokenizer and its card to `output`.
+    """Write the backbone called `name`, its tokenizer and the committed card to `output`.
 
     Returns:
-        figures of the card; of SmolLM2 the content of its `build.json`.
+        figures of its `build.json`; of SmolLM2 the content of its `build.json`.
 
     Raises:
         InputError: the wheel is missing or is not the pinned one, there is no such name, or
@@ -125,7 +133,7 @@ def make(wheel: Path | None, output: Path, name: str) -> dict[str, Any]:
     (output / RECORD).write_text(
         json.dumps({"recipe": asdict(recipe), "figures": figures}, indent=2) + "\n"
     )
-    language.card(output, name, asdict(recipe), figures)
+    copy_card(name, output)
     return figures
 
 

@@ -11,8 +11,7 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -193,91 +192,6 @@ def probe_depths(reader: Reader) -> dict[str, dict[str, float]]:
     return probe(reader, sets=world().categories.feasible, draw=probe_goals)
 
 
-CARD = """---
-license: mit
-library_name: transformers
----
-# {name}
-
-A causal language model of the language of the world `craft`, small enough to live in a repository
-and to be trained by reinforcement learning on one CPU core.
-
-## What went in
-- Architecture: Llama ({recipe[layers]} layers, width {recipe[width]}), tied embeddings, a
-  word-level lossless tokenizer in which fixed phrases are one token.
-- Item vectors: normal, of mean squared norm 1, the same ones always, but for the first component,
-  which is {common} in all. They mean nothing, and these rows are frozen. No other model went in.
-  (Projections have no bias: without a common component the first layer cannot attend to "the item
-  before =" whatever item stands there.)
-- Pretraining: next-token prediction on uniformly random play (prompt, action, inventory after it)
-  in drawn states. In each scene the items of training swap names at random, so no text tells a
-  recipe of the world. A goal names what a listed recipe makes (.6), any item of the scene, or any
-  of the world (.2 each).
-- Reading questions, answered by words that exist in pretraining only. At the end of a prompt:
-{of_prompt}
-  - Which item is named? (Answered with its own word, one layer before the last.)
-
-  At each item behind the goal, that of the action too, about the text up to there:
-{of_words}
-
-  Those of the last list and those about the named item count one each in the loss, the others
-  together one. A right answer that is rare in a batch weighs more, by one over the root of its
-  number. The questions' weight falls from {recipe[question_weight]} to
-  {recipe[question_weight_end]}. The words of the random actions count once more, with a
-  weight that rises from 0 to {recipe[action_weight]}.
-- In {recipe[invented_objects]:.0%} of the batches all items have other vectors of the same kind,
-  in the others normal noise of mean norm {recipe[vector_noise]} is added.
-- Start values: query and key projections of a layer are one orthogonal matrix times
-  {recipe[start_gain]:.2f} that does not read the common component, the output projection is
-  {recipe[start_copy]} times the inverse of the value projection.
-
-## What did not
-No goal-directed data, no reward, no success signal, no plan, no recipe of the world, no unseen item
-(they are also left out of the softmax). No question asks which action is right, or whether a goal
-can be reached; of a goal of depth 1 the counts about the named item tell it.
-
-## Recipe
-| key | value |
-|---|---|
-{rows}
-
-## Figures
-- Next-token loss at the end of pretraining: {figures[loss]:.4f} nats per token.
-- Linear probe on the state after the first prompt, possible against impossible goals about items of
-  one depth (`magellan.pretraining.craft`), the area under the ROC curve:
-
-| goals | training items | unseen items |
-|---|---|---|
-{probe_rows}
-
-Rebuild with `python -m magellan backbone --name {name} --output DIR`.
-"""
-
-
-def write_card(output: Path, name: str, recipe: dict[str, Any], figures: dict[str, Any]) -> None:
-    """Write README.md: what went into the model, what did not, and measured figures."""
-    rows = "\n".join(f"| {key} | {value} |" for key, value in recipe.items())
-    of_prompt, of_words = (
-        "\n".join(f"  - {question}" for question, _ in group)
-        for group in (QUESTIONS, WORD_QUESTIONS)
-    )
-    probe_rows = "\n".join(
-        f"| {depth} | {auc['train']:.3f} | {auc['unseen']:.3f} |"
-        for depth, auc in figures["probe"].items()
-    )
-    text = CARD.format(
-        name=name,
-        recipe=recipe,
-        common=_COMMON,
-        figures=figures,
-        rows=rows,
-        of_prompt=of_prompt,
-        of_words=of_words,
-        probe_rows=probe_rows,
-    )
-    (output / "README.md").write_text(text, encoding="utf-8")
-
-
 CRAFT = Language(
     things=world().book.names,
     trained=world().book.trained,
@@ -288,6 +202,5 @@ CRAFT = Language(
     questions=lambda _: Questions(2, QUESTIONS, ABOUT_NAMED, WORD_QUESTIONS, right_answers),
     figures=lambda _: {},
     probe=probe_depths,
-    card=write_card,
     common=_COMMON,
 )

@@ -20,7 +20,7 @@ from tqdm import tqdm
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from magellan.core.codec import Codec
-from magellan.pretraining import RECORD, check_output, read_record, save_model
+from magellan.pretraining import RECORD, check_output, copy_card, read_record, save_model
 from magellan.pretraining.tokenizer import SPECIAL, word_tokenizer
 from magellan.worlds.digits import LONGEST, OPERATIONS, UNSOLVABLE, Prompt, digits_of, right_answer
 from magellan.worlds.digits import numbers as numbers_of
@@ -95,7 +95,7 @@ def batch(codec: Codec, pairs: list[tuple[str, str]], end: int) -> tuple[Tensor,
 
 
 def write(output: Path) -> dict[str, Any]:
-    """Pretrain the model; write it, its tokenizer, its record and its card to `output`.
+    """Pretrain the model; write it, its tokenizer, its record and the committed card to `output`.
 
     Returns:
         figures: the mean loss of the last 100 steps, in nats.
@@ -129,21 +129,5 @@ def write(output: Path) -> dict[str, Any]:
     save_model(output, model, tokenizer)
     record = json.dumps({"recipe": RECIPE, "figures": figures}, indent=2)
     (output / RECORD).write_text(record + "\n")
-    (output / "README.md").write_text(CARD)
+    copy_card(NAME, output)
     return figures
-
-
-CARD = f"""---
-license: mit
-library_name: transformers
----
-# {NAME}
-
-A causal language model of 160,000 weights for the world `digits`: prompts such as `reverse 314=`,
-answers such as `413`. Llama of {RECIPE["layers"]} layers and width {RECIPE["width"]}, tied
-embeddings, a token for each operation, digit and sign.
-
-It was pretrained on answers of a teacher whose digits are right with a chance of {CHANCE}, else
-uniform, to numbers of the training split (`magellan/pretraining/digits.py`; seed and
-hyperparameters in `build.json`). It was never rewarded.
-"""

@@ -61,9 +61,8 @@ class Language:
     play: (random stream, whether there are lessons) -> endless texts of random play.
     invent: (vectors of the training things, random stream) -> vectors of invented ones, same shape.
     questions: tokenizer -> questions of the reading lessons.
-    figures: vectors -> figures for the card.
-    probe: reader of the finished model -> AUC for the card.
-    card: (folder, name of the model, recipe, figures): writes the card.
+    figures: vectors -> figures for the record.
+    probe: reader of the finished model -> AUC for the record.
     common: first component of the vectors of all things. Layers without biases need one to attend
         to a place in a text, such as "the item before =", whatever thing stands there.
     """
@@ -77,5 +76,4 @@ class Language:
     questions: Callable[[PreTrainedTokenizerFast], Questions]
     figures: Callable[[np.ndarray], dict[str, Any]]
     probe: Callable[[Reader], dict[str, dict[str, float]]]
-    card: Callable[[Path, str, dict[str, Any], dict[str, Any]], None]
     common: float = 0.0

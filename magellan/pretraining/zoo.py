@@ -10,7 +10,6 @@ import numpy as np
 from transformers import PreTrainedTokenizerFast
 
 from magellan.pretraining import reading
-from magellan.pretraining.card import write_card
 from magellan.pretraining.language import Answers, Language, Questions, Triple
 from magellan.pretraining.play import random_play
 from magellan.pretraining.probe import probe
@@ -59,5 +58,4 @@ ZOO = Language(
     questions=questions,
     figures=embedding_figures,
     probe=probe,
-    card=write_card,
 )

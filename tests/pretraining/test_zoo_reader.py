@@ -15,14 +15,12 @@ from magellan.model.backbone import Backbone
 from magellan.model.files import check_backbone
 from magellan.pretraining import probe as probing
 from magellan.pretraining.build import (
-    LANGUAGES,
     RECIPES,
     ReadingRecipe,
     make_model,
     object_rows,
     pretrain,
 )
-from magellan.pretraining.card import ZOO_MINI
 from magellan.pretraining.craft import CRAFT
 from magellan.pretraining.play import random_play
 from magellan.pretraining.probe import SETS, auc, fit_logistic, probe, probe_goals, reader_of
@@ -41,6 +39,12 @@ from magellan.worlds.little_zoo.vocabulary import (
 
 FOLDER = check_backbone("zoo-reader")
 OLD = check_backbone("zoo-mini")
+ZOO_MINI = {
+    "grasp": {"train": 0.591, "unseen": 0.567},
+    "grow": {"train": 0.959, "unseen": 0.956},
+    "grow_near": {"train": 0.841, "unseen": 0.801},
+}
+"""AUC of the probe on zoo-mini, as on the card."""
 
 
 # --- the committed model --------------------------------------------------------------------------
@@ -229,13 +233,16 @@ def test_pretraining_with_lessons_leaves_object_vectors_alone_and_repeats():
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_committed_models_have_the_recipe_and_the_card_of_their_name(name, tmp_path):
+def test_committed_models_have_the_recipe_and_the_card_of_their_name(name):
     folder = check_backbone(name)
     assert sum(path.stat().st_size for path in folder.iterdir()) < 1_300_000
     record = json.loads((folder / "build.json").read_text())
     assert record["recipe"] == vars(RECIPES[name])
-    LANGUAGES[name].card(tmp_path, name, record["recipe"], record["figures"])
-    assert (tmp_path / "README.md").read_text() == (folder / "README.md").read_text()
+    card = (folder / "README.md").read_text()
+    assert f"# {name}\n" in card
+    assert f"{record['figures']['loss']:.4f} nats per token" in card
+    rows = [f"| {key} | {value} |" for key, value in record["recipe"].items()]
+    assert not [row for row in rows if row not in card]
 
 
 def test_matching_works_for_objects_that_never_existed(model, tokenizer):

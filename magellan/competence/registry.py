@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from magellan.competence.base import CompetenceEstimator
-from magellan.core.registry import Look, Registry, Spec
+from magellan.core.registry import Registry, Spec
 from magellan.core.settings import NoSettings, Section
 
 if TYPE_CHECKING:
@@ -46,42 +46,22 @@ class EstimatorSpec(Spec):
     """An estimator that a configuration can name: in `observers`, or as a sampler's `estimator`.
 
     Attributes:
-        label: its name in figures.
         needs_features: whether it needs a language model.
         arms: what its arms are, for the analysis of runs; empty: neither, or unknown.
-        look: colour and line style in figures; None: a spare one.
     """
 
-    label: str
     needs_features: bool = False
     arms: Literal["goals", "categories", ""] = ""
-    look: Look | None = None
 
 
 ESTIMATORS: Registry[EstimatorSpec] = Registry("estimator")
 
 
 def register_estimator(
-    name: str,
-    label: str = "",
-    settings: type[Section] = NoSettings,
-    section: str = "",
-    look: Look | None = None,
-    needs_features: bool = False,
-    arms: Literal["goals", "categories", ""] = "",
+    name: str, label: str = "", settings: type[Section] = NoSettings, **fields: Any
 ) -> Callable[[Builder], Builder]:
     """Register a builder (decorator), so that configurations can name the estimator.
 
     Args: see `EstimatorSpec` and `Spec`.
     """
-
-    return ESTIMATORS.adding(
-        EstimatorSpec,
-        name,
-        label=label or name,
-        settings=settings,
-        section=section,
-        look=look,
-        needs_features=needs_features,
-        arms=arms,
-    )
+    return ESTIMATORS.adding(EstimatorSpec, name, label=label, settings=settings, **fields)

@@ -51,19 +51,24 @@ class Spec:
     Attributes:
         name: in configurations and tables.
         build: the builder.
+        label: its name in figures; by default the name.
         settings: its constants.
         section: their section in a run's configuration; by default the name.
+        look: colour and line style in figures; None: a spare one.
         source: file that defines it.
     """
 
     name: str
     build: Callable[..., Any]
+    label: str = ""
     settings: type[Section] = NoSettings
     section: str = ""
+    look: Look | None = None
     source: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "section", self.section or self.name)
+        object.__setattr__(self, "label", self.label or self.name)
 
 
 class Registry(dict[str, EntryT]):

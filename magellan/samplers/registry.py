@@ -13,8 +13,7 @@ from magellan.competence.arms import Goals
 from magellan.competence.base import CompetenceEstimator
 from magellan.competence.registry import ESTIMATORS
 from magellan.core.errors import InputError
-from magellan.core.registry import Look, Registry, Spec
-from magellan.core.settings import NoSettings, Section
+from magellan.core.registry import Registry, Spec
 from magellan.samplers.base import GoalSampler, Schedule
 
 
@@ -61,23 +60,19 @@ class SamplerSpec(Spec):
     """A sampler that a configuration can name.
 
     Attributes:
-        label: its name in figures.
         estimator: name of the competence estimator that drives it, if any.
         epsilon: whether it explores by the shared epsilon schedule.
         needs_features: whether it needs features of goals.
         ordered: whether it needs groups in order, easy to hard.
         explores: what it explores, or a function of its settings that returns this; empty if it
             does not explore by epsilon.
-        look: colour and line style in figures; None: a spare one.
     """
 
-    label: str
     estimator: str | None = None
     epsilon: bool = True
     needs_features: bool = False
     ordered: bool = False
     explores: Explores | Callable[[Any], Explores] = ""
-    look: Look | None = None
 
     def explored(self, settings: Any, estimator: str | None) -> Explores:
         """Return what it explores in a run: "goals", "categories", or empty.
@@ -95,31 +90,9 @@ class SamplerSpec(Spec):
 SAMPLERS: Registry[SamplerSpec] = Registry("sampler")
 
 
-def register_sampler(
-    name: str,
-    label: str = "",
-    estimator: str | None = None,
-    settings: type[Section] = NoSettings,
-    epsilon: bool = True,
-    look: Look | None = None,
-    needs_features: bool = False,
-    ordered: bool = False,
-    explores: Explores | Callable[[Any], Explores] = "",
-) -> Callable[[Builder], Builder]:
+def register_sampler(name: str, label: str = "", **fields: Any) -> Callable[[Builder], Builder]:
     """Register a builder (decorator), so that configurations can name the sampler.
 
     Args: see `SamplerSpec` and `Spec`.
     """
-
-    return SAMPLERS.adding(
-        SamplerSpec,
-        name,
-        label=label or name,
-        estimator=estimator,
-        settings=settings,
-        epsilon=epsilon,
-        look=look,
-        needs_features=needs_features,
-        ordered=ordered,
-        explores=explores,
-    )
+    return SAMPLERS.adding(SamplerSpec, name, label=label, **fields)

@@ -11,6 +11,7 @@ import numpy as np
 from magellan.backends import Backend
 from magellan.core.codec import Codec, PackedState
 from magellan.core.randomness import choose
+from magellan.samplers.signals import absolute_learning_progress
 from magellan.worlds import Categories, Environment, GoalSet
 
 MakeEnvironment = Callable[[int], Environment]
@@ -190,7 +191,7 @@ def competence_rows(
 
     now, delayed: competences (n,) of the goals.
     """
-    progress = np.abs(now - delayed)
+    progress = absolute_learning_progress(now, delayed)
     for number, category in enumerate(goals.kinds.names):
         members = goals.categories == number
         if members.any():

@@ -25,7 +25,7 @@ from magellan.agent.learning import (
     optimizer_step,
 )
 from magellan.agent.replay import Episodes
-from magellan.core.errors import InputError, shown
+from magellan.core.errors import not_allowed
 from magellan.model.packing import PackedBatch
 from magellan.model.scoring import prompt_features
 
@@ -82,7 +82,7 @@ class HeadSettings(Protocol):
 
 
 class CompetenceHead:
-    """The current estimator, its numbered snapshots, and the delayed estimator, one of these.
+    """The current estimator and its snapshots, the oldest of which is the delayed estimator.
 
     Args:
         backbone: language model with the adapters `competence` and `competence_delayed`.
@@ -99,9 +99,7 @@ class CompetenceHead:
         backbone.blend_adapter(self.readers.learning, DELAYED)
         trained = self._adapter().values() if self.readers.trains_adapter else ()
         self.optimizer = adam([*trained, *self.head.parameters()], config.learning_rate)
-        self.snapshots: dict[int, dict[str, dict[str, Tensor]]] = {}
-        self._next_snapshot = 0
-        self._restored: int | None = None
+        self.snapshots: list[dict[str, dict[str, Tensor]]] = []  # oldest first
 
     def update(self, episodes: Episodes) -> float:
         """Take one step on the binary cross-entropy of success; returns the loss."""
@@ -130,16 +128,13 @@ class CompetenceHead:
         """Predicted success by the delayed estimator, float64 (n,)."""
         return self._predict(self.readers.delayed, self.delayed_head, prompts)
 
-    def at(self, number: int, prompts: PackedBatch) -> np.ndarray:
-        """Predicted success by a snapshot of the estimator, float64 (n,)."""
-        if number == self._restored:
-            return self.delayed(prompts)
-        self._load_delayed(self.snapshots[number])
+    def at(self, place: int, prompts: PackedBatch) -> np.ndarray:
+        """Predicted success by a snapshot of the estimator, the oldest being 0, float64 (n,)."""
+        self._load_delayed(place)
         try:
             return self.delayed(prompts)
         finally:
-            if self._restored is not None:
-                self._load_delayed(self.snapshots[self._restored])
+            self._load_delayed(0)
 
     @torch.no_grad()
     def representation(self, prompts: PackedBatch) -> np.ndarray:
@@ -154,31 +149,18 @@ class CompetenceHead:
         features = self._features(adapter, prompts)
         return torch.sigmoid(apply_head(head, features)).cpu().numpy().astype(np.float64)
 
-    def snapshot(self) -> int:
-        """Copy the current estimator; returns the number of the snapshot."""
-        number = self._next_snapshot
-        self._next_snapshot += 1
-        self.snapshots[number] = {
-            "adapter": _copy(self._adapter()),
-            "head": _copy(self.head.state_dict()),
-        }
-        return number
-
-    def restore(self, number: int) -> None:
-        """Make a snapshot the delayed estimator."""
-        self._load_delayed(self.snapshots[number])
-        self._restored = number
-
-    def discard(self, number: int) -> None:
-        """Delete a snapshot that is not the delayed estimator."""
-        assert number != self._restored
-        del self.snapshots[number]
+    def snapshot(self, keep: int) -> None:
+        """Copy the current estimator, and forget all but the newest `keep` copies."""
+        copied = {"adapter": _copy(self._adapter()), "head": _copy(self.head.state_dict())}
+        self.snapshots = [*self.snapshots, copied][-keep:]
+        self._load_delayed(0)
 
     def _adapter(self) -> Mapping[str, Tensor]:
         """Parameters of the adapter that updates read with."""
         return self.backbone.adapter(self.readers.learning)
 
-    def _load_delayed(self, snapshot: Mapping[str, Mapping[str, Tensor]]) -> None:
+    def _load_delayed(self, place: int) -> None:
+        snapshot = self.snapshots[place]
         self.backbone.load_adapter(DELAYED, snapshot["adapter"])
         self.delayed_head.load_state_dict(snapshot["head"])
 
@@ -188,9 +170,7 @@ class CompetenceHead:
             "head": self.head.state_dict(),
             "adapter": dict(self._adapter()),
             "optimizer": adam_state(self.optimizer),
-            "snapshots": {str(number): copy for number, copy in self.snapshots.items()},
-            "taken": self._next_snapshot,
-            "restored": self._restored,
+            "snapshots": {str(place): copied for place, copied in enumerate(self.snapshots)},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -198,16 +178,12 @@ class CompetenceHead:
         self.head.load_state_dict(state["head"])
         self.backbone.load_adapter(self.readers.learning, state["adapter"])
         load_adam(self.optimizer, state["optimizer"])
-        self.snapshots = {int(number): copy for number, copy in state["snapshots"].items()}
-        taken, self._restored = int(state["taken"]), state["restored"]
-        if any(number >= taken for number in self.snapshots):
-            raise InputError(
-                f"snapshots: taken {shown(taken)} is not allowed with {[*self.snapshots]}; "
-                "allowed: more than the largest number"
-            )
-        self._next_snapshot = taken
-        if self._restored is not None:
-            self._load_delayed(self.snapshots[self._restored])
+        saved = state["snapshots"]
+        if not saved:
+            raise not_allowed("snapshots", 0, "1 or more")
+        self.snapshots = [saved[str(place)] for place in range(len(saved))]
+        for place in reversed(range(len(saved))):  # each of the shapes of the model, 0 the last
+            self._load_delayed(place)
 
 
 def _copy(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:

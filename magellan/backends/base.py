@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 CURRENT, DELAYED = "current", "delayed"
 Which = str | int
-"""A competence estimator: `CURRENT`, `DELAYED`, or the number of a snapshot."""
+"""A competence estimator: `CURRENT`, `DELAYED`, or the place of a snapshot, 0 the oldest, which is
+the delayed one."""
 MICRO_BATCH, AS_BEFORE = "micro_batch", "as this run began"
 """Key of a backend's state; reason of the micro-batch that it holds."""
 
@@ -145,16 +146,11 @@ class Backend(ABC):
         """Update the current competence estimator once; returns its loss."""
 
     @abstractmethod
-    def snapshot(self) -> int:
-        """Copy the current competence estimator; returns the number of the snapshot."""
+    def snapshot(self, keep: int) -> None:
+        """Copy the current competence estimator, and forget all but the newest `keep` copies.
 
-    @abstractmethod
-    def restore(self, snapshot: int) -> None:
-        """Make a snapshot the delayed estimator."""
-
-    @abstractmethod
-    def discard(self, snapshot: int) -> None:
-        """Delete a snapshot, which must not be the delayed estimator."""
+        The oldest copy is the delayed estimator.
+        """
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:

@@ -147,14 +147,8 @@ class LocalBackend(Backend):
     def update_competence(self, episodes: Episodes) -> float:
         return self.head.update(episodes)
 
-    def snapshot(self) -> int:
-        return self.head.snapshot()
-
-    def restore(self, snapshot: int) -> None:
-        self.head.restore(snapshot)
-
-    def discard(self, snapshot: int) -> None:
-        self.head.discard(snapshot)
+    def snapshot(self, keep: int) -> None:
+        self.head.snapshot(keep)
 
     def state_dict(self) -> dict[str, Any]:
         state = {name: _as_arrays(part.state_dict()) for name, part in self._learners.items()}

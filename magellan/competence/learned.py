@@ -28,7 +28,7 @@ from magellan.competence.base import CompetenceEstimator, Outcomes
 from magellan.competence.prompt_tokens import PromptTokens
 from magellan.competence.registry import EstimatorParts, register_estimator
 from magellan.core.codec import PackedState, stack
-from magellan.core.errors import InputError, shown
+from magellan.core.errors import InputError, not_allowed
 from magellan.core.parsing import checked_numbers
 from magellan.core.settings import BatchSize, Count, Section, StepSize, Width
 from magellan.worlds import NOTHING, GoalSet
@@ -101,10 +101,11 @@ class LearnedCompetence(CompetenceEstimator):
         # (goal space, goal, standing_on, success) of recent episodes.
         self._buffer: deque[tuple[int, int, int, float]] = deque(maxlen=config.buffer)
         # As released: int(N / refresh + 1) snapshots, the oldest of which is the delayed estimator,
-        # so the delay grows to the largest multiple of `refresh` not above N. Each holds its number
-        # in the backend and its predictions for the whole goal space.
-        self._snapshots: deque[dict[str, Any]] = deque()
-        self._max_snapshots = config.delay // config.refresh + 1
+        # so the delay grows to the largest multiple of `refresh` not above N. The backend has the
+        # snapshots; here are the predictions of each for the whole goal space, None for a pool.
+        self._predictions: deque[np.ndarray | None] = deque(
+            maxlen=config.delay // config.refresh + 1
+        )
         self._prompts = PromptTokens(self.backend.codec)
         self._packed: dict[tuple[int, int, int], PackedState] = {}
         self._scores_candidates = parts.scores_candidates
@@ -142,22 +143,18 @@ class LearnedCompetence(CompetenceEstimator):
         self._set_candidates(goals)
         self._refreshed = True
         if self._whole is not None:
-            numbers = [snapshot["number"] for snapshot in self._snapshots]
-            predictions = self.backend.competence(self._whole, numbers)
+            predictions = [*self.backend.competence(self._whole, range(len(self._predictions)))]
             if self.backend.nonstationary:
                 former = self._former[-1]
                 places = goals.positions_in(former, np.arange(len(former)))
-            for snapshot, prediction in zip(self._snapshots, predictions, strict=True):
-                if self.backend.nonstationary:
-                    prediction[places[places >= 0]] = snapshot["goals"][places >= 0]
-                snapshot["goals"] = prediction
-                snapshot.pop("delayed", None)  # of the former goals
-            self._predict_ignored()
-            self._read_snapshots()
+                for before, new in zip(self._predictions, predictions, strict=True):
+                    assert before is not None
+                    new[places[places >= 0]] = before[places >= 0]
         else:
-            for snapshot in self._snapshots:
-                snapshot["goals"] = None
-            self._draw_pool()
+            predictions = [None] * len(self._predictions)
+        self._predictions.clear()
+        self._predictions.extend(predictions)
+        self._predict_candidates()
 
     def update(self, outcomes: Outcomes) -> None:
         """Store the outcomes; make a gradient step and a refresh, each when due."""
@@ -232,59 +229,53 @@ class LearnedCompetence(CompetenceEstimator):
     def _refresh(self) -> None:
         """Take a snapshot, make the oldest one the delayed copy, and predict the candidates."""
         self._refreshed = True
-        self._snapshots.append({"number": self.backend.snapshot(), "goals": None})
-        full = len(self._snapshots) > self._max_snapshots
-        expired = self._snapshots.popleft() if full else None
-        self.backend.restore(self._snapshots[0]["number"])
-        if expired is not None:
-            self.backend.discard(expired["number"])
-        if self._whole is not None:
-            # Predictions of older snapshots are stored, not recomputed.
-            self._snapshots[-1]["goals"] = self.backend.competence(self._whole)[0]
-            self._predict_ignored()
-            self._read_snapshots()
-        else:
-            self._draw_pool()
+        assert self._predictions.maxlen is not None
+        self.backend.snapshot(self._predictions.maxlen)
+        whole = self._whole
+        self._predictions.append(None if whole is None else self.backend.competence(whole)[0])
+        self._predict_candidates()
 
-    def _draw_pool(self) -> None:
-        """Draw and predict a new pool; not with a single snapshot, where now equals delayed."""
-        if self._scores_candidates and len(self._snapshots) > 1:
+    def _predict_candidates(self) -> None:
+        """Set competence now and delayed; of a newly drawn pool if the space is not whole.
+
+        Predictions of older snapshots are stored, not recomputed, except with adapter `ignored`,
+        where the policy's changes outdate them. No pool is drawn with a single snapshot, where now
+        equals delayed.
+        """
+        newest, oldest = self._predictions[-1], self._predictions[0]
+        if self._whole is not None:
+            assert newest is not None
+            assert oldest is not None
+            self._now, self._delayed = newest, oldest
+            if self.config.adapter == "ignored":
+                self._delayed = self.backend.competence(self._whole, (DELAYED,))[0]
+        elif self._scores_candidates and len(self._predictions) > 1:
             size = self.config.pool // 2
             self._pool = self._pool_rng.choice(len(self._goals), size, replace=False, shuffle=False)
             self._now, self._delayed = self.predict(self._goals, self._pool)
 
-    def _predict_ignored(self) -> None:
-        """With adapter `ignored` the policy's changes outdate stored predictions: recompute."""
-        if self.config.adapter == "ignored":
-            assert self._whole is not None
-            delayed = self.backend.competence(self._whole, (DELAYED,))[0]
-            self._snapshots[-1]["delayed"] = delayed
-
-    def _read_snapshots(self) -> None:
-        newest, oldest = self._snapshots[-1], self._snapshots[0]
-        self._now, self._delayed = newest["goals"], newest.get("delayed", oldest["goals"])
-
     def state_dict(self) -> dict[str, Any]:
-        """Recent episodes, snapshot numbers and predictions, pool and streams.
+        """Recent episodes, predictions of snapshots and of candidates, and streams.
 
         Weights are in the state of the backend.
         """
-        pool = {"goals": self._pool, "now": self._now, "delayed": self._delayed}
         return {
             "updates": self.updates,
             "last_loss": self.last_loss,
             "rng": self._rng.bit_generator.state,
             "pool_rng": self._pool_rng.bit_generator.state,
             "buffer": np.asarray(self._buffer, np.float64).reshape(-1, 4),
-            "snapshots": {str(i): snapshot for i, snapshot in enumerate(self._snapshots)},
-            "pool": None if self._pool is None else pool,
+            "snapshots": {str(i): values for i, values in enumerate(self._predictions)},
+            "pool": self._pool,
+            "now": None if self._pool is None else self._now,
+            "delayed": self._delayed,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a `state_dict`; the backend's state must be restored first.
 
         Raises:
-            InputError: invalid episodes, snapshots or pool.
+            InputError: invalid episodes, snapshots or predictions.
         """
         self.updates = int(checked_numbers(state["updates"], "updates", ()))
         self.last_loss = state["last_loss"]
@@ -292,18 +283,7 @@ class LearnedCompetence(CompetenceEstimator):
         self._pool_rng.bit_generator.state = state["pool_rng"]
         self._buffer.clear()
         self._buffer.extend(self._checked_episodes(state["buffer"]))
-        self._snapshots.clear()
-        saved = state["snapshots"]
-        self._snapshots.extend(dict(saved[str(i)]) for i in range(len(saved)))
-        self._check_snapshots()
-        if self._whole is not None:
-            self._read_snapshots()
-        elif self._pool is not None:
-            pool = state["pool"]
-            goals = checked_numbers(pool["goals"], "pool", (None,), 0, len(self._goals) - 1)
-            self._pool = goals.astype(np.int64)
-            self._now = checked_numbers(pool["now"], "pool, now", goals.shape, 0, 1)
-            self._delayed = checked_numbers(pool["delayed"], "pool, delayed", goals.shape, 0, 1)
+        self._load_predictions(state)
 
     def _checked_episodes(self, saved: Any) -> list[tuple[int, int, int, float]]:
         """Validate saved episodes, by packing the last goal of each space and start as well."""
@@ -315,16 +295,27 @@ class LearnedCompetence(CompetenceEstimator):
             self._packed_prompt(*start)
         return episodes
 
-    def _check_snapshots(self) -> None:
-        """Check that the backend has all snapshots, and each predictions of every goal."""
-        numbers = [snapshot["number"] for snapshot in self._snapshots]
-        if not numbers or sorted(set(numbers)) != numbers:
-            raise InputError(f"snapshots: {shown(numbers)} is not allowed; allowed: rising numbers")
-        self.backend.competence(self._prompts.pack(self._goals, [0]), numbers)
-        size = len(self._goals)
-        for snapshot in self._snapshots if self._whole is not None else ():
-            for name in ("goals", *({"delayed"} & snapshot.keys())):
-                checked_numbers(snapshot[name], f"snapshots, {name}", (size,), 0, 1)
+    def _load_predictions(self, state: Mapping[str, Any]) -> None:
+        """Restore predictions; the backend must have as many snapshots, and each be of all goals.
+
+        Predictions of the newest snapshot are also those of candidates that are a whole space.
+        """
+        saved, size = state["snapshots"], len(self._goals)
+        if not 1 <= len(saved) <= (self._predictions.maxlen or 0):
+            raise not_allowed("snapshots", len(saved), f"1 to {self._predictions.maxlen}")
+        self.backend.competence(self._prompts.pack(self._goals, [0]), range(len(saved)))
+        predictions = [saved[str(place)] for place in range(len(saved))]
+        if self._whole is not None:
+            for values in predictions:
+                checked_numbers(values, "snapshots", (size,), 0, 1)
+        self._predictions.clear()
+        self._predictions.extend(predictions)
+        now = predictions[-1]
+        if self._pool is not None:
+            pool = checked_numbers(state["pool"], "pool", (None,), 0, size - 1)
+            self._pool, size, now = pool.astype(np.int64), len(pool), state["now"]
+        self._now = checked_numbers(now, "now", (size,), 0, 1)
+        self._delayed = checked_numbers(state["delayed"], "delayed", (size,), 0, 1)
 
 
 @register_estimator(

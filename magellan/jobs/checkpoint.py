@@ -38,7 +38,7 @@ LAST = 2
 """How many a run has, beside those that it keeps."""
 POINT = "kept"
 """Key of a kept state: the run's length, in case its folder is renamed."""
-VERSION = "4"  # file format; checkpoints of another version are intact, but unusable here
+VERSION = "5"  # file format; checkpoints of another version are intact, but unusable here
 _ARRAY, _TENSOR = "__array__", "__tensor__"
 MALFORMED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """Errors that an invalid state raises."""

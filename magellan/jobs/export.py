@@ -116,7 +116,7 @@ def _adapters_and_heads(
     adapters = {name: sac["adapters"][name] for name in ADAPTERS[:2]}
     heads = {"critic": sac["critic"], "target": sac["target"]}
     if learned is not None:
-        delayed = learned["snapshots"][str(learned["restored"])]
+        delayed = learned["snapshots"]["0"]
         adapters |= {"competence": learned["adapter"], "competence_delayed": delayed["adapter"]}
         if adapter == "ignored":  # the estimator reads the policy's
             adapters |= dict.fromkeys(ADAPTERS[2:], adapters["policy"])

@@ -38,9 +38,7 @@ class FakeBackend(Backend):
         self.codec = Codec(Words())
         self.calls: dict[str, int] = {}
         self.updates = {"sac": 0, "competence": 0}
-        self.snapshots: dict[int, int] = {}
-        self.taken = 0
-        self.restored = -1
+        self.snapshots: list[int] = []
         self.held: dict[int, Packed] = {}
         self.closed = False
 
@@ -80,7 +78,7 @@ class FakeBackend(Backend):
     def _age(self, which: Which) -> int:
         if which == CURRENT:
             return self.updates["competence"]
-        return self.snapshots[self.restored if which == DELAYED else int(which)]
+        return self.snapshots[0 if which == DELAYED else int(which)]
 
     def update_policy(self, transitions: Batch) -> dict[str, float]:
         names = ("critic_loss", "actor_loss", "entropy", "temperature")
@@ -94,28 +92,15 @@ class FakeBackend(Backend):
         self.updates[name] += 1
         return 1.0 / self.updates[name]
 
-    def snapshot(self) -> int:
-        self.snapshots[self.taken] = self.updates["competence"]
-        self.taken += 1
-        return self.taken - 1
-
-    def restore(self, snapshot: int) -> None:
-        assert snapshot in self.snapshots
-        self.restored = snapshot
-
-    def discard(self, snapshot: int) -> None:
-        assert snapshot != self.restored
-        del self.snapshots[snapshot]
+    def snapshot(self, keep: int) -> None:
+        self.snapshots = [*self.snapshots, self.updates["competence"]][-keep:]
 
     def state_dict(self) -> dict[str, Any]:
-        snapshots = {str(number): age for number, age in self.snapshots.items()}
-        counts = {"taken": self.taken, "restored": self.restored}
-        return {"updates": dict(self.updates), "snapshots": snapshots, **counts}
+        return {"updates": dict(self.updates), "snapshots": [*self.snapshots]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.updates = dict(state["updates"])
-        self.snapshots = {int(number): age for number, age in state["snapshots"].items()}
-        self.taken, self.restored = state["taken"], state["restored"]
+        self.snapshots = [*state["snapshots"]]
 
     def close(self) -> None:
         self.closed = True

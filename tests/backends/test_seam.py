@@ -75,8 +75,8 @@ def test_an_estimator_keeps_as_many_snapshots_as_it_needs():
     for update in range(1, 21):
         estimator.update(Outcomes(np.arange(4), np.zeros(4)))
         refreshes = update // 2
-        assert sorted(backend.snapshots) == list(range(max(0, refreshes - 2), refreshes + 1))
-        assert backend.restored == max(0, refreshes - 2)
+        ages = range(max(0, refreshes - 2), refreshes + 1)
+        assert backend.snapshots == [2 * age for age in ages]
 
 
 def test_remembered_scores_are_those_of_their_snapshots():
@@ -85,6 +85,6 @@ def test_remembered_scores_are_those_of_their_snapshots():
     estimator = learned(backend)
     for _ in range(9):
         estimator.update(Outcomes(np.arange(4), np.zeros(4)))
-    for kept in estimator._snapshots:
-        again = backend.competence(estimator._whole, (kept["number"],))[0]
-        np.testing.assert_array_equal(again, kept["goals"])
+    for place, kept in enumerate(estimator._predictions):
+        again = backend.competence(estimator._whole, (place,))[0]
+        np.testing.assert_array_equal(again, kept)

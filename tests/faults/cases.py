@@ -77,9 +77,8 @@ FORGED = {
     "replay of another type": ("replay/fields/discounts", halves),
     "replay without end": ("replay/added", 10**30),
     "optimizer a number": ("backend/sac/optimizers/joint", 3),
-    "snapshots counted too low": ("backend/competence/taken", 0),
-    "snapshot not there": (f"{ESTIMATOR}/snapshots/0/number", 99),
-    "snapshot says NaN": (f"{ESTIMATOR}/snapshots/1/goals", fill(float("nan"))),
+    "snapshot not there": ("backend/competence/snapshots", {}),
+    "snapshot says NaN": (f"{ESTIMATOR}/snapshots/1", fill(float("nan"))),
     "snapshot's weights cut": ("backend/competence/snapshots/1/head/0.weight", cut),
     "estimator's goal unknown": (f"{ESTIMATOR}/buffer", fill(10.0**6)),
     "sampler's step a text": ("sampler/step", "x"),
@@ -130,7 +129,7 @@ _REFUSED = {
     "link": ("a link that leads out of the folder, at any name that a run uses", LINKS),
     "other format": (
         "checkpoint in the format of an older or newer version",
-        ("3", "5", "1000"),
+        ("4", "6", "1000"),
     ),
     "forged": (
         "a value of the newest checkpoint is changed, and its checksum with it",

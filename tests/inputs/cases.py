@@ -494,9 +494,9 @@ OUTPUTS = {
 }
 RESUMED = {
     "checkpoints/00000001.safetensors | damaged": content(CHECKPOINT, b""),
-    "damaged": checkpoint(state="{", identity="0", version="4"),
-    "checkpoints/00000001.safetensors | format version 5 | allowed: 4": checkpoint(
-        state="{}", identity="0", version="5"
+    "damaged": checkpoint(state="{", identity="0", version="5"),
+    "checkpoints/00000001.safetensors | format version 6 | allowed: 5": checkpoint(
+        state="{}", identity="0", version="6"
     ),
     "checkpoints/00000001.safetensors | another configuration | 99": checkpoint_of_another_run,
 }

@@ -39,7 +39,7 @@ def make(config: RunConfig) -> LocalBackend:
     backend.start_policy(config.agent, 0)
     backend.start_competence(config.competence, 0)
     move(backend, generator)
-    backend.restore(backend.snapshot())
+    backend.snapshot(keep=1)
     delayed = {key: value.clone() for key, value in backend.backbone.adapter(ADAPTERS[3]).items()}
     move(backend, generator)
     backend.backbone.load_adapter(ADAPTERS[3], delayed)

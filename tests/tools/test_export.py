@@ -184,8 +184,7 @@ def test_files_hold_the_adapters_that_predict(reads, now, delayed):
         "competence": {
             "adapter": values["learnt"],
             "head": values["p"],
-            "restored": 3,
-            "snapshots": {"3": {"adapter": values["kept"], "head": values["p then"]}},
+            "snapshots": {"0": {"adapter": values["kept"], "head": values["p then"]}},
         },
     }
     adapters, heads = _adapters_and_heads(state, reads)

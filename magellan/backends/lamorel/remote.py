@@ -177,14 +177,8 @@ class LamorelBackend(Backend):
             )
         return answers[0]
 
-    def snapshot(self) -> int:
-        return int(self._call_all("snapshot")[0])
-
-    def restore(self, snapshot: int) -> None:
-        self._call_all("restore", snapshot)
-
-    def discard(self, snapshot: int) -> None:
-        self._call_all("discard", snapshot)
+    def snapshot(self, keep: int) -> None:
+        self._call_all("snapshot", keep)
 
     def state_dict(self) -> dict[str, Any]:
         """Copies from the first server; all hold the same state."""

@@ -35,7 +35,7 @@ def local(model: str = "zoo-mini") -> LocalBackend:
     backend.start_policy(AGENT, 0)
     backend.start_competence(COMPETENCE, 0)
     adapter = backend.backbone.adapter("competence")
-    backend.restore(backend.snapshot())
+    backend.snapshot(keep=1)
     moved = {name: values.detach() + 0.05 for name, values in adapter.items()}
     backend.backbone.load_adapter("competence", moved)
     return backend

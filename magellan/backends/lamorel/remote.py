@@ -54,7 +54,7 @@ class Failure:
         self.kind, self.text = type(error).__name__, str(error)
         # The trainer's process recognises a lack of memory by the text alone.
         self.text += " (out of memory)" if is_out_of_memory(error) else ""
-        same = type(error) is KeyError or isinstance(error, InputError | JobError)
+        same = type(error) in (KeyError, IndexError) or isinstance(error, InputError | JobError)
         self.same = type(error) if same else None
 
     def error(self) -> Exception:

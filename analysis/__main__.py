@@ -15,7 +15,7 @@ from analysis.tables.results import SPLITS, Results
 from magellan.config import load_experiment
 from magellan.config.modules import load_modules
 from magellan.core.arguments import ArgumentParser, file_path, new_file
-from magellan.core.errors import InputError, StorageError, printable, shown
+from magellan.core.errors import InputError, StorageError, printable
 from magellan.core.parsing import parse_json
 from magellan.core.registry import is_built_in
 from magellan.core.settings import validated
@@ -275,17 +275,6 @@ def _page(arguments: Arguments) -> None:
     summary_page.write(results, statistics, arguments.folder / "figures", arguments.html)
 
 
-@command(
-    "coverage",
-    "write a page: complete and missing runs of the grid, their time, memory and restarts",
-    TABLES,
-    output("page", help="HTML file to write"),
-)
-def _coverage(arguments: Arguments) -> None:
-    manifest = store.load_whole(arguments.tables).manifest
-    printing.write(coverage.to_html(manifest), arguments.page)
-
-
 # --- comparisons ----------------------------------------------------------------------------------
 
 
@@ -333,39 +322,6 @@ def _compare(arguments: Arguments) -> None:
     _print(arguments, contrasts.tables(results, arguments.contrasts, arguments.of, splits, truth))
 
 
-def _fraction(text: str) -> float:
-    """Parse a number between 0 and 1, exclusive."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0.0 < value < 1.0:
-        raise argparse.ArgumentTypeError(
-            f"{shown(text)} is not allowed; allowed: numbers between 0 and 1"
-        )
-    return value
-
-
-@command(
-    "power",
-    "print how many seeds an experiment needs",
-    TABLES,
-    option(
-        "--difference",
-        type=_fraction,
-        default=0.1,
-        help="difference of mean success over training to detect (default: 0.1)",
-    ),
-    option("--power", type=_fraction, default=0.8, help="power of the test (default: 0.8)"),
-    FORMAT,
-)
-def _power(arguments: Arguments) -> None:
-    from analysis.statistics import power
-
-    results = store.load(arguments.tables)
-    _print(arguments, power.tables(results, arguments.difference, arguments.power))
-
-
 # --- studies --------------------------------------------------------------------------------------
 
 
@@ -410,22 +366,17 @@ def _estimation(arguments: Arguments) -> None:
     "cost",
     "print the episodes of a category until mastery, in runs of the sampler scripted",
     TABLES,
-    OPTIONAL_STEM,
     FORMAT,
 )
 def _cost(arguments: Arguments) -> None:
-    from analysis.figures.cost import draw
     from analysis.studies import cost
 
-    results = store.load(arguments.tables)
-    frame = cost.costs(results)
-    _print(arguments, [cost.table(frame)])
-    _save(arguments.stem, draw, results, frame)
+    _print(arguments, [cost.table(cost.costs(store.load(arguments.tables)))])
 
 
 @command(
     "embeddings",
-    "draw an estimator's hidden states of goals, and print how well categories cluster",
+    "draw an estimator's hidden states of goals",
     path("folder", help="output folder of python -m magellan embed (required)"),
     option(
         "--by",
@@ -435,15 +386,12 @@ def _cost(arguments: Arguments) -> None:
         "(default: %(default)s)",
     ),
     STEM,
-    FORMAT,
 )
 def _embeddings(arguments: Arguments) -> None:
     from analysis.figures.embeddings import draw
-    from analysis.studies import embeddings
+    from analysis.studies.embeddings import load
 
-    embedding = embeddings.load(arguments.folder)
-    _print(arguments, [embeddings.table(embedding)])
-    _save(arguments.stem, draw, embedding, arguments.by)
+    _save(arguments.stem, draw, load(arguments.folder), arguments.by)
 
 
 @command(

@@ -19,8 +19,7 @@ from typing import Any, NoReturn
 import analysis
 import analysis.statistics.summaries  # registers the built-in statistics
 from analysis.figures import applicable
-from analysis.report.finding import as_plain_text as as_plain_text  # for the rules
-from analysis.report.finding import numbers, terminal
+from analysis.report.finding import terminal
 from analysis.statistics.registry import (
     FIGURES,
     STATISTICS,
@@ -30,7 +29,6 @@ from analysis.statistics.registry import (
 )
 from analysis.tables.coverage import describe_missing, is_complete, made_by_other_code, missing_runs
 from analysis.tables.grid import Run, run_of, seeds_by_algorithm
-from analysis.tables.manifests import read_combined_manifest
 from magellan.config import PlannedRun, flat_keys, grid, load_experiment, read_yaml, resolve_run
 from magellan.config.grid import (
     BEGINNING,
@@ -76,8 +74,8 @@ def stop(error: object) -> NoReturn:
 
 
 def code_of(*packages: str) -> list[str]:
-    """Source files of packages of the analysis; editing one remakes the outputs."""
-    files = [path for package in packages for path in (ANALYSIS / package).glob("*.py")]
+    """Files of packages of the analysis; editing one remakes the outputs."""
+    files = [path for package in packages for path in (ANALYSIS / package).glob("*.*")]
     return sorted(map(os.path.relpath, files))
 
 
@@ -214,25 +212,13 @@ def input_statistics(folder: str, figure: FigureSpec) -> list[str]:
 
 
 def figures_in(folder: str, runs: Iterable[Run], experiment: Mapping[str, Any]) -> list[str]:
-    """Files of all applicable figures of these runs, and of the page of coverage."""
-    files = [f"{folder}/figures/coverage.html"]
+    """Files of all applicable figures of these runs."""
+    files = []
     for goal_space, algorithms in seeds_by_algorithm(runs).items():
         path = f"{folder}/figures/{goal_space}"
         names = applicable(algorithms, experiment)
         files += [f"{path}/{name}.{suffix}" for name in names for suffix in ("png", "pdf")]
     return files
-
-
-def caption_of(figure: FigureSpec) -> str:
-    """File with the caption of a figure."""
-    return f"../report/{figure.name if is_built_in(figure) else 'own_figure'}.rst"
-
-
-def captions(checkout: Path) -> list[str]:
-    """Files of all captions."""
-    names = (*built_in(FIGURES), "own_figure")
-    paths = (checkout / "workflow/report" / f"{name}.rst" for name in names)
-    return [os.path.relpath(path) for path in paths if path.is_file()]
 
 
 def finding_of(folder: str) -> dict[str, Any]:
@@ -333,19 +319,6 @@ class Plan:
     def pictures(self) -> list[str]:
         """Figures in the summary."""
         return [path for path in self.figures() if path.endswith(".png")]
-
-    def caption_numbers(self) -> dict[str, Any]:
-        """Numbers for the captions.
-
-        From existing tables, so that a report never claims more than it has; else from the planned
-        runs.
-        """
-        try:
-            manifest = read_combined_manifest(Path(self.folder) / "tables")
-        except InputError:
-            return numbers(self._reported_runs(), 0, self.values)
-        runs, missing = list(map(run_of, manifest["runs"])), manifest.get("missing", [])
-        return numbers(runs, len(missing), manifest["experiment"])
 
     def module_args(self, needed: bool = True) -> list[str]:
         """Command arguments that load the experiment's modules, if needed."""
@@ -482,7 +455,7 @@ class Plan:
         report = ["snakemake", *options, "--report", f"{self.folder}/report.html"]
         commands = [
             f"python -m analysis summary {shlex.quote(self.folder)}   # all numbers",
-            f"{shlex.join(report)}   # all figures, with how to read them",
+            f"{shlex.join(report)}   # the summary, and each figure",
         ]
         return "\n".join(["", *map(printable, terminal(summary, self.folder, commands))])
 

@@ -17,7 +17,7 @@ from analysis.statistics import summaries
 from analysis.tables.labels import SPLIT_LABELS, figure_label, sampler_label
 from analysis.tables.results import SPLITS, Results, rows_where
 
-OBSERVED = style.LineStyle("observed success", "#000000", (0, (1, 1.3)), "o")
+OBSERVED = style.LineStyle("observed success", style.BLACK, (0, (1, 1.3)), "o")
 DASHES: dict[str, Any] = {"train": "-", "unseen": (0, (4, 1.5))}
 ROWS = len(SPLITS) + 1
 ROW_INCHES, SEVERAL_ROW_INCHES = 1.8, 0.85
@@ -34,14 +34,14 @@ def calibration(
     algorithms = [name for name in results.predicting(goal_space) if name.sampler == sampler]
     frame = rows_where(summaries.predictions(results), goal_space=goal_space)
     frame = rows_where(frame, sampler=sampler).rename(columns={results.unit_column: POINT})
-    styles = style.estimator_styles(list(dict.fromkeys(frame["estimator"])), results.names)
+    styles = style.estimator_styles(list(dict.fromkeys(frame["estimator"])))
     seed_marks = ", thin: the prediction of each seed" if len(styles) == 1 else ""
     marks = style.seed_lines(results, goal_space, f"lines: mean over seeds{seed_marks}", algorithms)
     inches = SEVERAL_ROW_INCHES if len(algorithms) > 1 else ROW_INCHES
     figure, axes = style.page(
         (ROWS * len(algorithms), len(results.categories)),
         (max(10.0, 2.0 * len(results.categories)), 1.4 + inches * ROWS * len(algorithms)),
-        f"Predicted competence against observed success, {sampler_label(sampler, results.names)}",
+        f"Predicted competence against observed success, {sampler_label(sampler)}",
         f"{style.describe(results, goal_space, algorithms)}; {marks}",
         _handles(styles),
         sharex=True,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 
-import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -15,17 +14,15 @@ from matplotlib.lines import Line2D
 
 from analysis.figures import style
 from analysis.studies.embeddings import Embedding, project
-from analysis.tables.labels import SPLIT_LABELS, category_colors, sampler_label
+from analysis.tables.labels import SPLIT_LABELS, sampler_label
 from analysis.tables.results import rows_where
 from magellan.core.errors import InputError
 
 COLUMNS = 3
 LEVELS = np.linspace(0.0, 1.0, 21)
-BACKGROUND = matplotlib.colormaps["Greens"]
 SHADES = Normalize(0, 1 / 0.75)
 """A predicted competence of 1 is at 0.75 of the colour map."""
 MARKERS = {"train": "o", "unseen": "^"}
-KIND_COLORS = tuple(matplotlib.colormaps["tab20"].colors)
 
 
 def draw(embedding: Embedding, by: str = "category") -> Figure:
@@ -54,7 +51,7 @@ def draw(embedding: Embedding, by: str = "category") -> Figure:
         ax.set_title(moment.words[:1].upper() + moment.words[1:])
     for ax in axes.flat[len(embedding.moments) :]:
         ax.set_axis_off()
-    shades = ScalarMappable(SHADES, BACKGROUND)
+    shades = ScalarMappable(SHADES, style.COMPETENCE)
     bar = figure.colorbar(shades, ax=axes.ravel().tolist(), fraction=0.04, pad=0.02)
     bar.set_label("Predicted competence")
     bar.ax.set_ylim(0, 1)
@@ -68,23 +65,23 @@ def draw(embedding: Embedding, by: str = "category") -> Figure:
 
 def _colors(embedding: Embedding, by: str) -> dict[str, object]:
     """Colours of categories or kinds, in the order of the legend."""
-    colors = category_colors(embedding.categories)
+    colors = style.category_colors(embedding.categories)
     goals = embedding.goals
     if by == "category":
         return {name: color for name, color in colors.items() if name in set(goals[by])}
     kinds = [sorted(rows_where(goals, category=name)["kind"].unique()) for name in colors]
     names = dict.fromkeys(itertools.chain(*kinds))
-    if len(names) > len(KIND_COLORS):
+    if len(names) > len(style.KINDS):
         raise InputError(
             f"--by: kind has {len(names)} colours here; allowed: kind for up to "
-            f"{len(KIND_COLORS)} kinds of goals, or category"
+            f"{len(style.KINDS)} kinds of goals, or category"
         )
-    return dict(zip(names, KIND_COLORS, strict=False))
+    return dict(zip(names, style.KINDS, strict=False))
 
 
 def _background(ax: Axes, points: np.ndarray, competence: np.ndarray) -> None:
     """Draw predictions, linearly interpolated between goals."""
-    ax.tricontourf(*points.T, competence, LEVELS, cmap=BACKGROUND, norm=SHADES, zorder=0)
+    ax.tricontourf(*points.T, competence, LEVELS, cmap=style.COMPETENCE, norm=SHADES, zorder=0)
     ax.use_sticky_edges = False  # else marks at the border are cut
     ax.margins(0.04)
     ax.set_xticks([])
@@ -99,7 +96,7 @@ def _goals(
         for name, color in colors.items():
             rows = ((goals["split"] == split) & (goals[by] == name)).to_numpy()
             ax.scatter(
-                *points[rows].T, s=11, marker=marker, color=color, edgecolors="#333333", lw=0.3
+                *points[rows].T, s=11, marker=marker, color=color, edgecolors=style.EDGE, lw=0.3
             )
 
 
@@ -107,13 +104,13 @@ def _handles(embedding: Embedding, colors: dict[str, object], by: str) -> list[L
     def label(name: str) -> str:
         return embedding.categories.named(name).words if by == "category" else name
 
-    look = {"linestyle": "none", "markersize": 6, "markeredgecolor": "#333333"}
+    look = {"linestyle": "none", "markersize": 6, "markeredgecolor": style.EDGE}
     color_handles = [
         Line2D([], [], marker="s", color=color, label=label(name), **look)
         for name, color in colors.items()
     ]
     split_handles = [
-        Line2D([], [], marker=marker, color="#FFFFFF", label=SPLIT_LABELS[split], **look)
+        Line2D([], [], marker=marker, color=style.WHITE, label=SPLIT_LABELS[split], **look)
         for split, marker in MARKERS.items()
         if split in set(embedding.goals["split"])
     ]

@@ -30,8 +30,8 @@ def draw(results: Results, frame: pd.DataFrame) -> Figure:
         frame: from `analysis.studies.estimation.table`.
     """
     panels = list(frame.groupby(["goal_space", "sampler", "variant"], sort=False))
-    styles = style.estimator_styles(list(dict.fromkeys(frame["estimator"])), results.names)
-    against = truth_label(frame["truth"].iloc[0], results)
+    styles = style.estimator_styles(list(dict.fromkeys(frame["estimator"])))
+    against = truth_label(frame["truth"].iloc[0])
     goals = SPLIT_LABELS[frame["split"].iloc[0]].lower()
     counts = number_text(sorted(set(frame.loc[frame["status"] == RUN, "runs"])))
     figure, axes = style.page(
@@ -78,7 +78,7 @@ def _panel(ax: Axes, rows: pd.DataFrame, styles: dict[str, style.LineStyle]) -> 
             marker=look.marker,
             markersize=7,
             color=look.color,
-            markerfacecolor=look.color if row.status == RUN else "#FFFFFF",
+            markerfacecolor=look.color if row.status == RUN else style.WHITE,
             linestyle="none",
             clip_on=False,
         )

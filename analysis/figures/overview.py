@@ -16,7 +16,7 @@ from matplotlib.ticker import EngFormatter
 from analysis.figures import style
 from analysis.statistics.practice_shares import run_counts, until_mastery
 from analysis.tables.grid import Algorithm, number_text
-from analysis.tables.labels import category_colors, figure_label, shorten
+from analysis.tables.labels import figure_label, shorten
 from analysis.tables.results import Results, rows_where
 
 SMALL, LARGE = 11.0, 12.5
@@ -28,7 +28,6 @@ RARE = 2
 """How many categories, the last of the world, are shown run by run."""
 LEGEND_LETTERS = 50
 """Letters in a row of the legend."""
-FURTHER = "#B5B5B5"
 LONGER = (0, (2.2, 1.0))
 Runs = Mapping[Algorithm, pd.DataFrame]
 """`practice_shares.until_mastery` of each algorithm."""
@@ -171,7 +170,7 @@ def _name_ends(ax: Axes, results: Results, ends: Mapping[Algorithm, float]) -> N
 def _practised(ax: Axes, results: Results, goal_space: str, last: str) -> None:
     """A bar for each algorithm: mean shares of categories; beside it that of the last one."""
     styles, categories = style.algorithm_styles(results.algorithms), results.categories
-    colors = category_colors(categories)
+    colors = style.category_colors(categories)
     algorithms = results.algorithms_in(goal_space)
     for y, algorithm in enumerate(algorithms):
         counts = run_counts(results, algorithm, goal_space).groupby("seed").sum()
@@ -218,7 +217,7 @@ def _dots(
 ) -> None:
     """For each category a dot for each run: its practice, and whether it masters the category."""
     styles = style.algorithm_styles(results.algorithms)
-    parts = [] if further is None else [(further, FURTHER)]
+    parts = [] if further is None else [(further, style.PALE_GREY)]
     parts += [(frame, styles[name].color) for name, frame in runs.items()]
     every = pd.concat([frame for frame, _ in parts])
     every = every[every["category"].isin(list(panels))]

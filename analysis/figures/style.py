@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,12 +30,13 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
 from analysis.tables.grid import Algorithm, number_text
-from analysis.tables.labels import NO_NAMES, Names, estimator_label, figure_label, names_of
+from analysis.tables.labels import estimator_label, figure_label
 from analysis.tables.results import Results
 from magellan.competence import ESTIMATORS
 from magellan.core.files import write_atomically
 from magellan.core.registry import Look, Registry
 from magellan.samplers import SAMPLERS
+from magellan.worlds import Categories
 
 AxesGrid = NDArray[Any]
 NameT = TypeVar("NameT")
@@ -108,7 +110,15 @@ SPARE_LOOKS = (
     Look("#1B2A6B", (0, (2, 1, 6, 1)), "H"),
 )
 
-GREY = "#555555"
+# Of categories whose world names no colour, Okabe and Ito's; of impossible ones.
+CATEGORY_COLORS = ("#56B4E9", "#F0E442", "#E69F00", "#CC79A7", "#009E73", "#0072B2", "#D55E00")
+INFEASIBLE = "#BBBBBB"
+BLACK, WHITE, EDGE, GREY, PALE_GREY = "#000000", "#FFFFFF", "#333333", "#555555", "#B5B5B5"
+SHADE = "#F1EDE2"
+"""Of what is practised, behind curves."""
+COMPETENCE = matplotlib.colormaps["Greens"]
+KINDS = tuple(matplotlib.colormaps["tab20"].colors)
+"""Of kinds of goals within categories."""
 # Names of intervals in footnotes.
 PERCENTILE = "percentile bootstrap"
 STUDENTISED = "studentised bootstrap"
@@ -150,8 +160,7 @@ def algorithm_styles(algorithms: Sequence[Algorithm]) -> dict[Algorithm, LineSty
     The first variant of a sampler has the sampler's look; further variants, and samplers without a
     look, take spare ones in turn.
     """
-    names = names_of(algorithms)
-    own = {name: _look(SAMPLERS, name.sampler, names) for name in algorithms}
+    own = {name: _look(SAMPLERS, name.sampler) for name in algorithms}
     firsts = {name.sampler: name for name in reversed(algorithms)}.values()
     looks = _with_spare_looks({name: own[name] if name in firsts else None for name in algorithms})
     return {
@@ -160,30 +169,27 @@ def algorithm_styles(algorithms: Sequence[Algorithm]) -> dict[Algorithm, LineSty
     }
 
 
-def estimator_styles(estimators: Sequence[str], names: Names = NO_NAMES) -> dict[str, LineStyle]:
-    """Looks of estimators; those without one take spare ones in turn."""
-    looks = _with_spare_looks({name: _look(ESTIMATORS, name, names) for name in estimators})
+def category_colors(categories: Categories) -> dict[str, str]:
+    """Colours of categories by name; those without their own take spare ones in turn."""
+    used = {category.color for category in categories}
+    unused = [color for color in CATEGORY_COLORS if color not in used] or CATEGORY_COLORS
+    spare = itertools.cycle(unused)
     return {
-        name: LineStyle(estimator_label(name, names), **vars(look)) for name, look in looks.items()
+        category.name: category.color or (next(spare) if category.feasible else INFEASIBLE)
+        for category in categories
     }
 
 
-def _look(registry: Registry[Any], name: str, names: Names) -> Look | None:
-    """The look from the registry, or from the manifests of the runs."""
-    if name in registry:
-        look: Look | None = LOOKS[registry.kind].get(name) or registry[name].look
-        return look
-    look = names.look(registry.kind, name)
-    return look if look is not None and _is_valid(look) else None
+def estimator_styles(estimators: Sequence[str]) -> dict[str, LineStyle]:
+    """Looks of estimators; those without one take spare ones in turn."""
+    looks = _with_spare_looks({name: _look(ESTIMATORS, name) for name in estimators})
+    return {name: LineStyle(estimator_label(name), **vars(look)) for name, look in looks.items()}
 
 
-def _is_valid(look: Look) -> bool:
-    """Whether matplotlib accepts a look, which may come from an untrusted manifest."""
-    try:
-        Line2D([], [], color=look.color, linestyle=look.dash, marker=look.marker)
-    except (ValueError, TypeError):
-        return False
-    return True
+def _look(registry: Registry[Any], name: str) -> Look | None:
+    """The look of a registered sampler or estimator; None if it has none."""
+    look: Look | None = LOOKS[registry.kind].get(name)
+    return registry[name].look if look is None and name in registry else look
 
 
 def _with_spare_looks(own: Mapping[NameT, Look | None]) -> dict[NameT, Look]:

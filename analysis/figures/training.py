@@ -28,8 +28,7 @@ from analysis.tables.results import SPLITS, Results, rows_where
 
 MARKS = "thick: mean over seeds, thin: each seed"
 WIDEST, NARROWEST = 3.2, 1.4
-SHADE = "#F1EDE2"
-SWITCH = style.LineStyle("goals replaced", "#000000", (0, (1.5, 1.5)), "")
+SWITCH = style.LineStyle("goals replaced", style.BLACK, (0, (1.5, 1.5)), "")
 PAPER = style.LineStyle("mastered in the paper", style.GREY, (0, (1.5, 1.5)), "")
 SHARED = style.LineStyle("phase that all share", style.GREY, "-", "")
 
@@ -177,7 +176,7 @@ def phases(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space:
             *style.algorithm_handles(results, goal_space),
             *([style.line_handle(SHARED)] if any(shared) else []),
             style.line_handle(SWITCH, linewidth=1.2),
-            Patch(facecolor=SHADE, label="goals practised"),
+            Patch(facecolor=style.SHADE, label="goals practised"),
         ],
         UNIT_LABELS[results.unit],
         max(line.points[-1] for _, panels in drawn for lines in panels.values() for line in lines),
@@ -199,7 +198,7 @@ def phases(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space:
 def _mark_phase(ax: Axes, phase: OnePhase, split: str, lines: Sequence[Curve]) -> None:
     """Shade a phase if its split is practised, and mark its beginning if goals are replaced."""
     if phase.goals.split == split and lines:
-        ax.axvspan(phase.begins, lines[0].points[-1], color=SHADE, lw=0, zorder=0)
+        ax.axvspan(phase.begins, lines[0].points[-1], color=style.SHADE, lw=0, zorder=0)
     if phase.replaces:
         ax.axvline(phase.begins, color=SWITCH.color, linestyle=SWITCH.dash, linewidth=1.2)
 

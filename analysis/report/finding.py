@@ -6,8 +6,7 @@ The winner is the subject of its sentence; pairs that are not told apart have on
 from __future__ import annotations
 
 import bisect
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,22 +16,12 @@ from analysis.statistics.intervals import TIE, Matrix, permutation_test
 from analysis.statistics.matrices import evaluated_categories, settings
 from analysis.statistics.primary import PRIMARY_SCORE, run_means
 from analysis.tables.grid import (
-    UNIT_LABELS,
-    UNIT_WORDS,
     Algorithm,
-    Run,
     number_text,
-    reference_algorithm,
-    seeds_by_algorithm,
-    unit_of_experiment,
 )
 from analysis.tables.labels import (
     SCORE_LABELS,
     SPLIT_LABELS,
-    Algorithms,
-    Names,
-    figure_label,
-    sampler_label,
 )
 from analysis.tables.phases import practised_split
 from analysis.tables.printing import chance, p_equals, short
@@ -265,62 +254,3 @@ def join_sentences(sentences: Sequence[str]) -> str:
     """The first few sentences in one line, and how many more there are."""
     more = len(sentences) - SHOWN
     return "; ".join([*sentences[:SHOWN], *([f"and {more} more"] if more > 0 else [])])
-
-
-# --- values in the captions of the report: numbers of seeds, names, intervals ---------------------
-
-
-def numbers(runs: Iterable[Run], missing: int, experiment: Mapping[str, Any]) -> dict[str, Any]:
-    """Numbers of runs and labels behind the tables, as plain values for the captions.
-
-    Args:
-        runs: complete runs.
-        missing: number of missing runs.
-        experiment: configuration of the grid.
-
-    Returns:
-        complete and declared runs; labels of the reference, of its sampler and of the unit of
-        training, on the x axis (`across`) and in a sentence (`unit`); confidence and number of
-        resamples of the intervals; for each goal space `n` seeds in words, `fewest`, `most`, and
-        `reference_n`, that of the reference's sampler.
-    """
-    listed = list(runs)
-    reference, unit = reference_algorithm(experiment), unit_of_experiment(experiment)
-    names = Names(variants=experiment["analysis"].get("labels") or {})
-    algorithms = Algorithms(dict.fromkeys(run.algorithm for run in listed), names)
-    return {
-        "complete": len(listed),
-        "declared": len(listed) + missing,
-        "reference": _plain(figure_label(reference, algorithms)),
-        "across": UNIT_LABELS[unit],
-        "unit": UNIT_WORDS[unit],
-        "reference_sampler": _plain(sampler_label(reference.sampler)),
-        "confidence": f"{experiment['analysis']['confidence']:.0%}",
-        "resamples": f"{experiment['analysis']['bootstrap_repetitions']:,}",
-        "goal_spaces": {
-            name: _seed_numbers(seeds, reference)
-            for name, seeds in seeds_by_algorithm(listed).items()
-        },
-    }
-
-
-def _plain(label: str) -> str:
-    """Escape a name for reStructuredText: `small_` is no link."""
-    return re.sub(r"([\\*`|_])", r"\\\1", label)
-
-
-def as_plain_text(text: str) -> str:
-    """Escape all markup, so that the paragraphs of a text appear in a caption as written."""
-    lines = [re.sub(r"([^\w\s]|_)", r"\\\1", line.strip()) for line in text.splitlines()]
-    return "\n".join(lines)
-
-
-def _seed_numbers(seeds: Mapping[Algorithm, list[int]], reference: Algorithm) -> dict[str, Any]:
-    counts = {algorithm: len(listed) for algorithm, listed in seeds.items()}
-    own = [count for algorithm, count in counts.items() if algorithm.sampler == reference.sampler]
-    return {
-        "n": number_text(counts.values()),
-        "fewest": min(counts.values()),
-        "most": max(counts.values()),
-        "reference_n": number_text(own) if own else "0",
-    }

@@ -16,21 +16,19 @@ from matplotlib.figure import Figure
 
 from analysis import figures
 from analysis.figures import style
-from analysis.figures.cost import draw as draw_cost
 from analysis.figures.estimation import draw as draw_estimation
 from analysis.figures.leaderboard import draw as draw_leaderboard
 from analysis.figures.overview import draw as draw_overview
 from analysis.statistics import summaries
 from analysis.statistics.practice_shares import of_runs
 from analysis.statistics.registry import FIGURES, statistics_of
-from analysis.studies import cost, estimation
+from analysis.studies import estimation
 from analysis.tables import store
 from analysis.tables.manifests import MANIFEST
 from analysis.tables.results import Results
 from magellan.core.errors import InputError
 
 OF_STUDIES: Mapping[str, tuple[Callable[..., Figure], Callable[[Results], pd.DataFrame]]] = {
-    "cost": (draw_cost, cost.costs),
     "estimation": (
         draw_estimation,
         lambda results: estimation.table(results, estimation.choose_truth(results, None)),

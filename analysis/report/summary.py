@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from analysis.report.finding import run_counts
 from analysis.statistics.matrices import SCORES, settings
 from analysis.statistics.primary import PRIMARY_SCORE, equal_length
 from analysis.statistics.summaries import MEAN
@@ -50,21 +49,6 @@ class SummaryTables(NamedTuple):
     def comparison(self) -> Table:
         """The pre-registered comparison: one row per split and baseline; may have none."""
         return self._compared("comparison", "")
-
-    def short_comparison(self) -> Table:
-        """The comparison in few columns, for narrow windows."""
-        rows = []
-        for row in self._rows("comparison", score=PRIMARY_SCORE).itertuples():
-            baseline = Algorithm(row.baseline, row.baseline_variant)
-            interval = "" if pd.isna(row.low) else f" ({interval_cell(row.low, row.high)})"
-            name = algorithm_label(baseline, self.results.algorithms)
-            difference = f"{row.difference:+.3f}{interval}"
-            numbers = difference, chance(row.p_holm), run_counts(row)
-            rows.append((name, SPLIT_LABELS[row.split].lower(), *numbers))
-        interval = f"{settings(self.results).confidence:.0%} interval"
-        header = (f"{self._reference} minus", "Goals", f"Difference ({interval})", "p", "n")
-        where = f"{self._score}, goal space {self.goal_space} (permutation test, Holm)"
-        return Table(f"Differences in {where}", header, rows)
 
     def at_steps(self) -> Table:
         """The secondary comparison, at equal environment steps."""

@@ -5,38 +5,41 @@ It is self-contained: pictures and style are embedded, and it has no script.
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
+from jinja2 import Environment, FileSystemLoader
 
 from analysis.figures import applicable
 from analysis.report import claims
-from analysis.report.finding import Finding, as_plain_text, finding, name_of, numbers
+from analysis.report.finding import Finding, finding, name_of
 from analysis.report.summary import SummaryTables, note
 from analysis.report.summary import tables as numbers_of
 from analysis.statistics.matrices import settings
-from analysis.statistics.registry import FIGURES, FigureSpec
-from analysis.tables import printing
-from analysis.tables.coverage import notes_text, sentence
-from analysis.tables.labels import names_of, sampler_label
+from analysis.statistics.registry import FIGURES
+from analysis.tables.coverage import sentence
+from analysis.tables.grid import UNIT_LABELS, UNIT_WORDS, number_text, run_name, run_of
+from analysis.tables.labels import figure_label, sampler_label, variant_labels
 from analysis.tables.phases import practised_split
 from analysis.tables.printing import Table
 from analysis.tables.results import Results
+from magellan.config import read_yaml
 from magellan.core.errors import printable
 from magellan.core.files import write_atomically
 from magellan.core.registry import is_built_in
 
-CAPTIONS = Path(__file__).resolve().parents[2] / "workflow" / "report"
-"""Texts below the figures, shared with the report of Snakemake."""
+HERE = Path(__file__).parent
+CAPTIONS = HERE / "captions.yaml"
+TEMPLATE = Environment(loader=FileSystemLoader(HERE), autoescape=True).get_template("page.html")
 Statistics = Mapping[str, pd.DataFrame]
 
 
 def write(results: Results, statistics: Statistics, figures: Path, page: Path) -> None:
-    """Write the page, and beside it the finding as JSON for the terminal and the report.
+    """Write the page, and beside it the finding as JSON for the terminal.
 
     Args:
         results: combined tables.
@@ -45,34 +48,29 @@ def write(results: Results, statistics: Statistics, figures: Path, page: Path) -
         page: HTML file to write; the JSON has its name.
     """
     summary = finding(results, statistics)
-    printing.write(to_html(results, statistics, summary, figures), page)
+    page.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(page, to_html(results, statistics, summary, figures).encode())
     text = f"{json.dumps(summary._asdict(), indent=1)}\n"
     write_atomically(page.with_suffix(".json"), text.encode())
 
 
 def to_html(results: Results, statistics: Statistics, summary: Finding, figures: Path) -> str:
     """The page: finding, short tables, claims, figures, limits, all numbers, provenance."""
-    title = f"{results.experiment['experiment']}: what was found"
-    parts = [
-        printing.element("h1", title),
-        printing.items([f"{text}." for text in (*summary.told, *summary.untold)], "found"),
-        *([printing.element("p", note(results))] if note(results) else []),
-        printing.element("p", f"{summary.measured}. {names(results)}".strip()),
-        *(printing.table(table) for table in tables(results, statistics)),
-        *_listed("Claims", claims.verdicts(results)),
-        *markup(results, figures),
-        *_listed("What so few runs cannot show", summary.limits),
-        printing.element("h2", "All numbers"),
-        *map(printing.table, numbers_of(results, statistics)),
-        printing.element("h2", "Where this comes from"),
-        printing.table(provenance(results)),
-    ]
-    return printing.document(title, ["<main>", *filter(None, parts), "</main>"])
-
-
-def _listed(heading: str, texts: Sequence[str]) -> list[str]:
-    """A section with a list; none without texts."""
-    return [printing.element("h2", heading), printing.items(texts)] if texts else []
+    notes = [note(results), f"{summary.measured}. {names(results)}".strip()]
+    return TEMPLATE.render(
+        title=f"{results.experiment['experiment']}: what was found",
+        found=[f"{text}." for text in (*summary.told, *summary.untold)],
+        notes=filter(None, notes),
+        tables=[
+            SummaryTables(results, statistics, space).success(practised_split(results))
+            for space in results.goal_spaces
+        ],
+        claims=claims.verdicts(results),
+        figures=pictures(results, figures),
+        limits=summary.limits,
+        numbers=numbers_of(results, statistics),
+        provenance=filter(None, (provenance(results), missing(results))),
+    )
 
 
 def names(results: Results) -> str:
@@ -82,7 +80,7 @@ def names(results: Results) -> str:
         for name in dict.fromkeys(algorithm.sampler for algorithm in results.algorithms)
         if (label := sampler_label(name)).lower() != name
     ]
-    labels = names_of(results.algorithms).variants.items()
+    labels = variant_labels(results.algorithms).items()
     variants = [f"{name} is \u201c{label}\u201d" for name, label in labels]
     return " ".join(
         f"In {where} {', '.join(parts)}."
@@ -91,48 +89,38 @@ def names(results: Results) -> str:
     )
 
 
-def tables(results: Results, statistics: Statistics) -> Iterator[Table]:
-    """The comparison on both splits, and success at the end of training."""
-    for goal_space in results.goal_spaces:
-        space = SummaryTables(results, statistics, goal_space)
-        comparison = space.short_comparison()
-        if comparison.rows:
-            yield comparison
-        yield space.success(practised_split(results))
-
-
 # --- figures --------------------------------------------------------------------------------------
 
 
-def markup(results: Results, folder: Path) -> Iterator[str]:
+def pictures(results: Results, folder: Path) -> Iterator[dict[str, Any]]:
     """Figures whose files exist, with their captions."""
-    for goal_space in results.goal_spaces:
-        for name in applicable(results.algorithms_in(goal_space), results.experiment):
-            path = folder / goal_space / f"{name}.png"
+    captions = read_yaml(CAPTIONS)
+    for space in results.goal_spaces:
+        values = _values(results, space)
+        for name in applicable(results.algorithms_in(space), results.experiment):
+            path, spec = folder / space / f"{name}.png", FIGURES[name]
             if path.is_file():
-                caption = caption_html(FIGURES[name], results, goal_space)
-                yield printing.figure(path.read_bytes(), FIGURES[name].label, caption)
+                text = captions[name].format(**values) if is_built_in(spec) else spec.caption
+                yield {
+                    "label": spec.label,
+                    "goal_space": space,
+                    "data": base64.b64encode(path.read_bytes()).decode(),
+                    "caption": [*text.split("\n\n"), f"n = {values['n']} seeds each."],
+                }
 
 
-def caption_html(spec: FigureSpec, results: Results, goal_space: str) -> str:
-    """The figure's caption from the report as HTML; its label if it has none."""
-    from docutils.core import publish_parts
-    from jinja2 import Template
-
-    path = CAPTIONS / f"{spec.name if is_built_in(spec) else 'own_figure'}.rst"
-    if not path.is_file():
-        return printing.element("p", spec.label)
-    missing = len(results.manifest["missing"])
-    tables = numbers(results.runs, missing, results.experiment)
-    text = Template(path.read_text(encoding="utf-8")).render(
-        snakemake=SimpleNamespace(
-            config={"tables": tables},
-            wildcards=SimpleNamespace(goal_space=goal_space),
-            params=SimpleNamespace(label=spec.label, caption=as_plain_text(spec.caption)),
-        )
-    )
-    quiet = {"raw_enabled": False, "file_insertion_enabled": False, "report_level": 5}
-    return str(publish_parts(text, writer="html5", settings_overrides=quiet)["body"])
+def _values(results: Results, goal_space: str) -> dict[str, str]:
+    """What captions name."""
+    reference, counts = results.reference, results.seed_counts(goal_space)
+    return {
+        "n": number_text(counts),
+        "reference": figure_label(reference, results.algorithms),
+        "reference_sampler": sampler_label(reference.sampler),
+        "across": UNIT_LABELS[results.unit],
+        "unit": UNIT_WORDS[results.unit],
+        "confidence": f"{settings(results).confidence:.0%}",
+        "resamples": f"{settings(results).bootstrap_repetitions:,}",
+    }
 
 
 # --- provenance -----------------------------------------------------------------------------------
@@ -154,9 +142,18 @@ def provenance(results: Results) -> Table:
         "Machines": _join_distinct(run.get("cpu") or run.get("host") for run in runs),
         "Intervals": f"{settings(results).bootstrap_repetitions:,} resamples of whole runs, seed "
         f"{settings(results).bootstrap_seed}",
-        "Not alike": notes_text(results.manifest),
+        "Not alike": ". ".join(map(printable, results.manifest.get("notes", ()))),
     }
     return Table("", ("", ""), tuple((key, text) for key, text in rows.items() if text))
+
+
+def missing(results: Results) -> Table | None:
+    """Missing runs, with the reason and the path of the log; None without any."""
+    rows = [
+        (run_name(run_of(run)), printable(run["reason"]), run["log"] or "none")
+        for run in results.manifest["missing"]
+    ]
+    return Table("Missing runs", ("Run", "Reason", "Log"), rows) if rows else None
 
 
 def _libraries(run: Mapping[str, Any]) -> str:

@@ -84,7 +84,7 @@ def _summary(times: Times, limit: float, bootstrap: Bootstrap) -> Row:
     steps = kaplan_meier(values, mastered)
     return {
         "mastered": int(mastered.sum()),
-        "restricted_mean": restricted_mean(steps, limit),
+        "restricted_mean": estimate.value[0],
         **interval_of(estimate, 0, (len(values), 1), bootstrap),
         "median": median_time(steps),
         "limit": limit,
@@ -143,12 +143,6 @@ def kaplan_meier(times: Matrix, mastered: Flags) -> Steps:
     deaths = ((times[None, :] == events[:, None]) & mastered).sum(axis=1)
     shares = np.cumprod(1.0 - deaths / np.maximum(at_risk, 1))
     return Steps(np.concatenate([[0.0], events]), np.concatenate([[1.0], shares]))
-
-
-def restricted_mean(steps: Steps, limit: float) -> float:
-    """Restricted mean time to mastery: area under the steps up to `limit`."""
-    edges = np.append(np.minimum(steps.times, limit), limit)
-    return float((np.diff(edges) * steps.shares).sum())
 
 
 def median_time(steps: Steps) -> float:

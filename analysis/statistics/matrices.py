@@ -91,6 +91,22 @@ def algorithms_of(results: Results) -> Iterator[tuple[str, str, Algorithm]]:
             yield goal_space, split, algorithm
 
 
+def baselines_of(results: Results) -> Iterator[tuple[Row, tuple[Algorithm, Algorithm]]]:
+    """The reference with each other algorithm of a goal space, on both splits.
+
+    Nothing where the reference has no run.
+
+    Yields:
+        Columns that name the pair, and the pair.
+    """
+    reference = results.reference
+    for goal_space, split, baseline in algorithms_of(results):
+        if reference in results.algorithms_in(goal_space) and baseline != reference:
+            names = {"baseline": baseline.sampler, "baseline_variant": baseline.variant}
+            where = {"goal_space": goal_space, "split": split}
+            yield where | reference._asdict() | names, (reference, baseline)
+
+
 def provenance(bootstrap: Bootstrap, shape: tuple[int, ...], method: str | NDArray) -> Row:
     """Columns that say how an interval of a (runs, tasks, ...) matrix, or several, were made."""
     runs, tasks = shape[:2]
@@ -113,9 +129,6 @@ def interval_of(
 
 
 # --- measures: pure functions; most accept leading axes, to compute all resamples at once ---
-
-
-AGGREGATES = ("iqm", "mean")
 
 
 def training_weights(lengths: Matrix) -> Matrix:
@@ -149,17 +162,6 @@ def mean_until(curve: Matrix, steps: Matrix, limit: float) -> float:
     x = np.append(steps[inside], limit)
     y = np.append(curve[inside], np.interp(limit, steps, curve))
     return float(np.trapezoid(y, x) / (limit - x[0]))
-
-
-def aggregates(scores: Matrix) -> Matrix:
-    """IQM and mean of (runs, tasks): (2,), in the order of `AGGREGATES`.
-
-    The IQM drops the lowest and highest quarter of all runs x tasks values; with three values or
-    fewer it drops none and equals the mean.
-    """
-    from rliable import metrics
-
-    return np.array([metrics.aggregate_iqm(scores), metrics.aggregate_mean(scores)])
 
 
 def iqm(scores: Matrix) -> Matrix:

@@ -22,7 +22,7 @@ from analysis.statistics.intervals import Bootstrap, Matrix
 from analysis.statistics.matrices import (
     SCORES,
     Row,
-    algorithms_of,
+    baselines_of,
     bootstrap_of,
     evaluated_categories,
     provenance,
@@ -113,28 +113,17 @@ Means = Callable[[Algorithm, str, str, str], Matrix]
 def _compare(
     results: Results, means: Means, scores: tuple[str, ...], primary_split: str
 ) -> pd.DataFrame:
-    reference, bootstrap = results.reference, bootstrap_of(results)
-    rows: list[Row] = []
-    for goal_space, split, baseline in algorithms_of(results):
-        if reference not in results.algorithms_in(goal_space) or baseline == reference:
-            continue
+    bootstrap, rows = bootstrap_of(results), []
+    for names, (reference, baseline) in baselines_of(results):
+        goal_space, split = names["goal_space"], names["split"]
         tasks = len(evaluated_categories(results, goal_space, split))
         seeds, others = (results.seeds_of(name, goal_space) for name in (reference, baseline))
         for score in scores:
             first = means(reference, goal_space, split, score)
             second = means(baseline, goal_space, split, score)
-            rows.append(
-                {
-                    "goal_space": goal_space,
-                    "split": split,
-                    "score": score,
-                    "primary": (score, split) == (PRIMARY_SCORE, primary_split),
-                    **reference._asdict(),
-                    "baseline": baseline.sampler,
-                    "baseline_variant": baseline.variant,
-                    **_difference(first, second, seeds == others, tasks, bootstrap),
-                }
-            )
+            primary = (score, split) == (PRIMARY_SCORE, primary_split)
+            numbers = _difference(first, second, seeds == others, tasks, bootstrap)
+            rows.append({**names, "score": score, "primary": primary, **numbers})
     frame = pd.DataFrame(rows, columns=list(COMPARISON_COLUMNS))
     if len(frame):
         together = settings(results).family == "question"

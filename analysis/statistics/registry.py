@@ -66,8 +66,8 @@ class FigureSpec:
         section: section of the report.
         statistics: names of the tables of statistics that it reads.
         lacks: returns what a goal space lacks for it.
-        caption: caption in the report, plain text; built-in figures have theirs in
-            `workflow/report`.
+        caption: caption in the summary, plain text; built-in figures have theirs in
+            `analysis/report/captions.yaml`.
         source: file that registers it.
         phased: whether it needs runs of several phases.
     """

@@ -6,7 +6,6 @@ method of the interval. A user's own file adds tables with `register_statistic`.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from analysis.statistics.matrices import (
     SCORES,
     Row,
     algorithms_of,
+    baselines_of,
     bootstrap_of,
     evaluated_categories,
     evaluation_points,
@@ -46,20 +46,32 @@ from magellan.core.registry import is_built_in
 THRESHOLDS = np.linspace(0.0, 1.0, 101)
 
 
+Parts = Callable[[str, str, Algorithm], Iterable[Row]]
+"""Columns of the rows of a goal space, split and algorithm: numbers, texts and arrays (rows,)."""
+
+
+def _stacked(results: Results, parts: Parts) -> pd.DataFrame:
+    """The rows of every goal space, split and algorithm."""
+    frames = [
+        pd.DataFrame({"goal_space": where[0], "split": where[1], **columns})
+        for where in algorithms_of(results)
+        for columns in parts(*where)
+    ]
+    return pd.concat(frames, ignore_index=True)
+
+
 @register_statistic("success")
 def success(results: Results) -> pd.DataFrame:
     """Success per category at each evaluation point: mean over seeds, its interval, its range."""
     bootstrap = bootstrap_of(results)
-    frames = []
-    for goal_space, split, algorithm in algorithms_of(results):
+
+    def parts(goal_space: str, split: str, algorithm: Algorithm) -> Iterator[Row]:
         curves = success_curves(results, algorithm, goal_space, split)
         flat = curves.reshape(len(curves), -1)
         mean = intervals.mean_estimate(flat, bootstrap)
         categories = evaluated_categories(results, goal_space, split)
         points = evaluation_points(results, goal_space)
-        columns = {
-            "goal_space": goal_space,
-            "split": split,
+        yield {
             "category": np.repeat(categories, len(points)),
             **algorithm._asdict(),
             results.unit_column: np.tile(points, len(categories)),
@@ -70,60 +82,57 @@ def success(results: Results) -> pd.DataFrame:
             "highest_seed": flat.max(axis=0),
             **provenance(bootstrap, (len(flat), 1), mean.method),
         }
-        frames.append(pd.DataFrame(columns))
-    return pd.concat(frames, ignore_index=True)
+
+    return _stacked(results, parts)
 
 
 @register_statistic("scores")
 def scores(results: Results) -> pd.DataFrame:
     """Final success and area under the learning curve of every run and category."""
-    frames = []
-    for goal_space, split, algorithm in algorithms_of(results):
+
+    def parts(goal_space: str, split: str, algorithm: Algorithm) -> Iterator[Row]:
         by_score = score_matrices(results, algorithm, goal_space, split)
         categories = evaluated_categories(results, goal_space, split)
         seeds = results.seeds_of(algorithm, goal_space)
-        columns = {
-            "goal_space": goal_space,
-            "split": split,
+        yield {
             "category": np.repeat(categories, len(seeds)),
             **algorithm._asdict(),
             "seed": np.tile(seeds, len(categories)),
             **{score: by_score[score].T.ravel() for score in SCORES},
         }
-        frames.append(pd.DataFrame(columns))
-    return pd.concat(frames, ignore_index=True)
+
+    return _stacked(results, parts)
 
 
 @register_statistic("aggregates")
 def aggregates(results: Results) -> pd.DataFrame:
     """IQM and mean over seeds x categories, for each score."""
     bootstrap = bootstrap_of(results)
-    rows: list[Row] = []
-    for goal_space, split, algorithm in algorithms_of(results):
+
+    def parts(goal_space: str, split: str, algorithm: Algorithm) -> Iterator[Row]:
         for score, matrix in score_matrices(results, algorithm, goal_space, split).items():
             for statistic, estimate in aggregate_estimates(matrix, bootstrap).items():
-                rows.append(
-                    {
-                        "goal_space": goal_space,
-                        "split": split,
-                        "score": score,
-                        **algorithm._asdict(),
-                        "statistic": statistic,
-                        "value": estimate.value[0],
-                        **interval_of(estimate, 0, matrix.shape, bootstrap),
-                    }
-                )
-    return pd.DataFrame(rows)
+                names = {"score": score, **algorithm._asdict(), "statistic": statistic}
+                yield names | _interval("value", estimate, matrix.shape, bootstrap)
+
+    return _stacked(results, parts)
+
+
+def _interval(name: str, estimate: Estimate, shape: tuple[int, ...], bootstrap: Bootstrap) -> Row:
+    """Columns of an estimate: its values under this name, and their intervals."""
+    return {name: estimate.value, **interval_of(estimate, slice(None), shape, bootstrap)}
 
 
 def aggregate_estimates(matrix: Matrix, bootstrap: Bootstrap) -> dict[str, Estimate]:
-    """IQM and mean of (runs, tasks), each (1,): rliable's values, intervals over whole runs."""
-    estimates = {
+    """IQM and mean of (runs, tasks), each (1,), with intervals over whole runs.
+
+    The IQM drops the lowest and highest quarter of all runs x tasks values; with three values or
+    fewer it drops none and equals the mean.
+    """
+    return {
         "iqm": intervals.percentile_estimate([matrix], matrices.iqm, bootstrap),
         "mean": intervals.mean_estimate(matrix.mean(axis=1, keepdims=True), bootstrap),
     }
-    values = zip(matrices.AGGREGATES, matrices.aggregates(matrix), strict=True)
-    return {name: dataclasses.replace(estimates[name], value=value[None]) for name, value in values}
 
 
 IMPROVEMENT_COLUMNS = (
@@ -139,33 +148,18 @@ def improvement(results: Results) -> pd.DataFrame:
     Empty if the reference has no run. `runs` is the smaller number of seeds; with a single seed
     there is no interval.
     """
-    bootstrap, reference = bootstrap_of(results), results.reference
-    rows: list[Row] = []
-    for goal_space, split, baseline in algorithms_of(results):
-        if reference not in results.algorithms_in(goal_space) or baseline == reference:
-            continue
-        both = [
-            score_matrices(results, algorithm, goal_space, split)
-            for algorithm in (reference, baseline)
-        ]
+    bootstrap, rows = bootstrap_of(results), []
+    for names, both in baselines_of(results):
+        where = names["goal_space"], names["split"]
+        pairs = [score_matrices(results, algorithm, *where) for algorithm in both]
         for score in SCORES:
-            pair = [by_score[score] for by_score in both]
+            pair = [by_score[score] for by_score in pairs]
             estimate = intervals.percentile_estimate(
                 pair, matrices.probability_of_improvement, bootstrap
             )
             shape = min(len(matrix) for matrix in pair), pair[0].shape[1]
-            rows.append(
-                {
-                    "goal_space": goal_space,
-                    "split": split,
-                    "score": score,
-                    **reference._asdict(),
-                    "baseline": baseline.sampler,
-                    "baseline_variant": baseline.variant,
-                    "probability": estimate.value[0],
-                    **interval_of(estimate, 0, shape, bootstrap),
-                }
-            )
+            columns = {**names, "score": score, "probability": estimate.value[0]}
+            rows.append(columns | interval_of(estimate, 0, shape, bootstrap))
     return pd.DataFrame(rows, columns=list(IMPROVEMENT_COLUMNS))
 
 
@@ -173,43 +167,31 @@ def improvement(results: Results) -> pd.DataFrame:
 def profiles(results: Results) -> pd.DataFrame:
     """Fraction of seeds x categories above each threshold of success, for each score."""
     bootstrap = bootstrap_of(results)
-    frames = []
-    for goal_space, split, algorithm in algorithms_of(results):
+
+    def parts(goal_space: str, split: str, algorithm: Algorithm) -> Iterator[Row]:
         for score, matrix in score_matrices(results, algorithm, goal_space, split).items():
             estimate = intervals.percentile_estimate(
                 [matrix], lambda x: matrices.performance_profile(x, THRESHOLDS), bootstrap
             )
-            columns = {
-                "goal_space": goal_space,
-                "split": split,
-                "score": score,
-                **algorithm._asdict(),
-                "threshold": THRESHOLDS,
-                "fraction": estimate.value,
-                **interval_of(estimate, slice(None), matrix.shape, bootstrap),
-            }
-            frames.append(pd.DataFrame(columns))
-    return pd.concat(frames, ignore_index=True)
+            names = {"score": score, **algorithm._asdict(), "threshold": THRESHOLDS}
+            yield names | _interval("fraction", estimate, matrix.shape, bootstrap)
+
+    return _stacked(results, parts)
 
 
 @register_statistic("sample_efficiency")
 def sample_efficiency(results: Results) -> pd.DataFrame:
     """IQM over seeds x categories at each evaluation point."""
     bootstrap = bootstrap_of(results)
-    frames = []
-    for goal_space, split, algorithm in algorithms_of(results):
+
+    def parts(goal_space: str, split: str, algorithm: Algorithm) -> Iterator[Row]:
         curves = success_curves(results, algorithm, goal_space, split)
         estimate = intervals.percentile_estimate([curves], matrices.iqm_curve, bootstrap)
-        columns = {
-            "goal_space": goal_space,
-            "split": split,
-            **algorithm._asdict(),
-            results.unit_column: evaluation_points(results, goal_space),
-            "iqm": estimate.value,
-            **interval_of(estimate, slice(None), curves.shape, bootstrap),
-        }
-        frames.append(pd.DataFrame(columns))
-    return pd.concat(frames, ignore_index=True)
+        points = {results.unit_column: evaluation_points(results, goal_space)}
+        columns = _interval("iqm", estimate, curves.shape, bootstrap)
+        yield algorithm._asdict() | points | columns
+
+    return _stacked(results, parts)
 
 
 PHASE_SCORES = ("first", "area", "final")

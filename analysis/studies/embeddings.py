@@ -1,8 +1,7 @@
 """An estimator's hidden states of goals at several moments, from `python -m magellan embed`.
 
 Gaven et al. 2025, Figures 6, 11, 21 and 22. The picture is a t-SNE, which preserves neighbours but
-not distances. `separation` measures in the hidden states themselves how well goals of one category
-cluster.
+not distances.
 """
 
 from __future__ import annotations
@@ -16,10 +15,8 @@ import pandas as pd
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 from sklearn.manifold import TSNE
-from sklearn.neighbors import KNeighborsClassifier
 
 from analysis.tables.labels import categories_of
-from analysis.tables.printing import Table
 from analysis.tables.reading import read_columns
 from analysis.tables.results import SPLITS, TableSpec
 from magellan.core.errors import InputError, shown
@@ -33,7 +30,6 @@ PREDICTIONS = TableSpec(
     fractions=("competence",),
 )
 FORMAT = 1
-NEIGHBOURS = 10
 PERPLEXITY = 30.0
 FEWEST = 5
 """Least number of goals in a picture."""
@@ -145,48 +141,3 @@ def project(vectors: np.ndarray) -> np.ndarray:
     perplexity = min(PERPLEXITY, (len(vectors) - 1) / 3)
     tsne = TSNE(init="pca", perplexity=perplexity, random_state=0)
     return np.asarray(tsne.fit_transform(vectors), float)
-
-
-def separation(embedding: Embedding) -> pd.DataFrame:
-    """How well goals of one category cluster in the model's hidden states.
-
-    Nearest-neighbour classification: each goal gets the most common category of the ten nearest
-    other training goals. Columns: moment, split, category, and `right`, the share of the category's
-    goals that are classified correctly. Chance level of the mean over categories is 1 / their
-    number. Categories without training goals have no row.
-    """
-    goals = embedding.goals
-    training = np.flatnonzero(goals["split"] == "train")
-    codes = pd.Categorical(goals["category"], embedding.categories.names).codes
-    classifiable = np.isin(codes, codes[training])
-    moments = embedding.moments if len(training) > NEIGHBOURS else ()
-    rows = []
-    for number, moment in enumerate(moments):
-        predicted = _nearest_category(moment.vectors, training, codes)
-        right = pd.Series(predicted == codes)[classifiable]
-        shares = right.groupby([goals["split"], goals["category"]]).mean()
-        rows += [(number, *keys, share) for keys, share in shares.items()]
-    return pd.DataFrame(rows, columns=["moment", "split", "category", "right"])
-
-
-def _nearest_category(vectors: np.ndarray, training: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """The most common category among each goal's nearest training goals; ties: the first."""
-    classifier = KNeighborsClassifier(NEIGHBOURS).fit(vectors[training], codes[training])
-    predicted = classifier.predict(vectors)
-    predicted[training] = classifier.predict(None)  # a goal is not its own neighbour
-    return predicted
-
-
-def table(embedding: Embedding) -> Table:
-    """Share of goals that are classified correctly, by moment and split, and their mean."""
-    scores = separation(embedding)
-    names = [name for name in embedding.categories.names if name in set(scores["category"])]
-    labels = [embedding.categories.named(name).words for name in names]
-    rows = []
-    for (number, split), frame in scores.groupby(["moment", "split"]):
-        right = frame.set_index("category")["right"]
-        cells = [f"{right[name]:.2f}" if name in right else "" for name in names]
-        moment = embedding.moments[int(number)].words
-        rows.append([moment, str(split), *cells, f"{right.mean():.2f}"])
-    title = f"Share of goals whose {NEIGHBOURS} nearest training goals are mostly of their category"
-    return Table(title, ["moment", "goals", *labels, "mean"], rows)

@@ -214,10 +214,10 @@ def _cost_per_goal(results: Results, where: Mapping[str, str]) -> list[dict[str,
     return [{**where, **NO_ERROR, **computed}]
 
 
-def truth_label(truth: str, results: Results) -> str:
+def truth_label(truth: str) -> str:
     """A truth in words."""
     labels = {OBSERVED: "success observed in evaluation", KNOWN: "the known competence"}
-    return labels.get(truth) or estimator_label(truth, results.names)
+    return labels.get(truth) or estimator_label(truth)
 
 
 def tables(results: Results, frame: pd.DataFrame) -> Iterator[Table]:
@@ -226,7 +226,7 @@ def tables(results: Results, frame: pd.DataFrame) -> Iterator[Table]:
     frame: from `table`.
     """
     truth, split = frame.loc[0, ["truth", "split"]]
-    against, names = truth_label(truth, results), results.names
+    against = truth_label(truth)
     for (goal_space, sampler, variant), group in frame.groupby(ALGORITHM, sort=False):
         title = (
             f"Error on {SPLIT_LABELS[split].lower()} against {against}, and cost: goal space "
@@ -236,8 +236,7 @@ def tables(results: Results, frame: pd.DataFrame) -> Iterator[Table]:
         categories = [category for category in results.categories if category.name in present]
         header = ("estimator", *(category.words for category in categories), *HEADER)
         rows = [
-            [estimator_label(row.estimator, names), *_cells(row, categories)]
-            for row in group.itertuples()
+            [estimator_label(row.estimator), *_cells(row, categories)] for row in group.itertuples()
         ]
         yield Table(title, header, rows)
 

@@ -6,23 +6,19 @@ job is in logs/train/, below the same folders, in IDENTITY.log.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from analysis.tables.grid import (
     RUN_COLUMNS,
-    Algorithm,
     declared_runs,
     run_name,
     run_names,
     run_of,
-    seeds_by_algorithm,
 )
 from analysis.tables.identity import SHORT, difference
-from analysis.tables.identity import changes as changes_of
 from analysis.tables.manifests import MANIFEST, read_run_manifest
-from analysis.tables.printing import Table, page
 from magellan.config import PlannedRun, hash_of, own_code_of
 from magellan.config.modules import in_use
 from magellan.core.errors import InputError, printable
@@ -33,10 +29,6 @@ NOT_STARTED = "not started"
 NO_END = "no end is recorded: killed, or still running"
 FILES_GONE = "was complete, but its files are missing"
 LONGEST_REASON = 300
-HEADER = Algorithm("Sampler", "Variant")
-RunManifest = Mapping[str, Any]
-RunCells = tuple[RunManifest, Iterable[str]]
-"""A run's entry in the manifest, and texts about it."""
 
 
 def is_complete(folder: Path, files: Iterable[str], identity: str) -> bool:
@@ -167,123 +159,9 @@ def describe_missing(missing: Iterable[Mapping[str, Any]], results: Path) -> str
     return "\n".join(lines)
 
 
-# --- table and page --------------------------------------------------------------------------
-
-
-def table(manifest: Mapping[str, Any]) -> Table:
-    """Algorithms x goal spaces: how many declared seeds are complete, and the missing ones."""
-    plan, spaces = declared_runs(manifest), manifest["experiment"]["goal_spaces"]
-    declared, complete = map(seeds_by_algorithm, (plan, map(run_of, manifest["runs"])))
-    rows = []
-    for algorithm in dict.fromkeys(run.algorithm for run in plan):
-        seeds = [
-            [by_space.get(space, {}).get(algorithm, []) for by_space in (declared, complete)]
-            for space in spaces
-        ]
-        rows.append((*_names(algorithm, manifest), *(_cell(*pair) for pair in seeds)))
-    columns = (*_names(HEADER, manifest), *spaces)
-    return Table(sentence(manifest), columns, tuple(rows))
-
-
-def _names(algorithm: Algorithm, manifest: Mapping[str, Any]) -> tuple[str, ...]:
-    """The sampler, and the variant if the experiment has variants."""
-    has_variants = manifest["experiment"].get("variants")
-    return tuple(algorithm) if has_variants else (algorithm.sampler,)
-
-
-def _cell(declared: Sequence[int], complete: Sequence[int]) -> str:
-    if not declared:
-        return "same as an earlier variant"
-    absent = [str(seed) for seed in declared if seed not in complete]
-    cell = f"{len(complete)} of {len(declared)}"
-    return f"{cell} (missing: {', '.join(absent)})" if absent else cell
-
-
-def _table_of_runs(
-    title: str, columns: Iterable[str], manifest: Mapping[str, Any], cells: Iterable[RunCells]
-) -> Table:
-    """One row per run: its name, and its cells in these columns."""
-    rows = tuple(
-        (*_names(run_of(run).algorithm, manifest), run["goal_space"], str(run["seed"]), *texts)
-        for run, texts in cells
-    )
-    return Table(title, (*_names(HEADER, manifest), "Goal space", "Seed", *columns), rows)
-
-
-def missing_table(manifest: Mapping[str, Any]) -> Table:
-    """One row per missing run, with the reason and the path of its log."""
-    cells = ((run, (printable(run["reason"]), run["log"] or "none")) for run in manifest["missing"])
-    return _table_of_runs("Missing runs", ("Reason", "Log"), manifest, cells)
-
-
-def changed_table(manifest: Mapping[str, Any]) -> Table:
-    """One row per run whose code or environment changed during training."""
-    changes = ((run, changes_of(run)) for run in manifest["runs"])
-    cells = ((run, (printable("; ".join(texts)),)) for run, texts in changes if texts)
-    return _table_of_runs("Runs that changed during training", ("Change",), manifest, cells)
-
-
 def sentence(manifest: Mapping[str, Any]) -> str:
     """How many declared runs are complete, in one line."""
     declared, complete = len(declared_runs(manifest)), len(manifest["runs"])
     if complete == declared:
         return f"All {declared} declared runs are complete"
     return f"Incomplete grid: {complete} of {declared} declared runs are complete"
-
-
-def notes_text(manifest: Mapping[str, Any]) -> str:
-    """Differences between the runs other than their configuration; may be empty."""
-    notes = manifest.get("notes", ())
-    return f"Not all runs were made alike. {'. '.join(map(printable, notes))}." if notes else ""
-
-
-def to_html(manifest: Mapping[str, Any]) -> str:
-    """Coverage of the grid, and the cost of each run, as a page for the report."""
-    optional = [t for t in (missing_table(manifest), changed_table(manifest)) if t.rows]
-    tables = [table(manifest), *optional, run_table(manifest)]
-    return page("Coverage of the grid", tables, note=notes_text(manifest))
-
-
-# --- cost of each run, from the manifests of the combined tables ----------------------------------
-
-UNKNOWN = "n/a"
-
-
-CELLS: Mapping[str, Callable[[RunManifest], str]] = {
-    "Minutes": lambda run: _number(run.get("wall_seconds"), 1, by=60.0),
-    "Peak memory, MB": lambda run: _number(run.get("peak_memory_mb")),
-    "Updates": lambda run: _number(run.get("updates")),
-    "Steps/s": lambda run: _number(run.get("steps"), by=run.get("wall_seconds")),
-    "Restarts": lambda run: _number(run.get("restarts")),
-    "Saving, % of time": lambda run: _number(
-        run.get("saving_seconds"), 2, by=run.get("wall_seconds"), times=100.0
-    ),
-    "Attempts": lambda run: _number(run.get("attempts")),
-    "Earlier stops": lambda run: _earlier_stops(run.get("stop_reasons")),
-    "Device": lambda run: _text(run.get("device")),
-    "Threads": lambda run: _text(run.get("threads")),
-    "Machine": lambda run: _text(run.get("host")),
-}
-
-
-def run_table(manifest: Mapping[str, Any]) -> Table:
-    """One row per run: its time, memory and restarts."""
-    cells = ((run, [cell(run) for cell in CELLS.values()]) for run in manifest["runs"])
-    return _table_of_runs("Every run", CELLS, manifest, cells)
-
-
-def _number(
-    value: float | None, digits: int = 0, by: float | None = 1.0, times: float = 1.0
-) -> str:
-    """A quotient with so many decimals; `n/a` if either number is unknown."""
-    return f"{times * (value / by):,.{digits}f}" if value is not None and by else UNKNOWN
-
-
-def _text(value: Any) -> str:
-    return UNKNOWN if value is None else printable(str(value))
-
-
-def _earlier_stops(reasons: list[str] | None) -> str:
-    if reasons is None:
-        return UNKNOWN
-    return printable("; ".join(reasons[:-1])) or "none"

@@ -141,15 +141,6 @@ def unit_of(config: Mapping[str, Any]) -> Unit:
     return "updates" if budget.get("updates") else "episodes"
 
 
-def unit_of_experiment(experiment: Mapping[str, Any]) -> Unit:
-    """Unit of all runs of an experiment, from its configuration."""
-    layers: Iterable[Mapping[str, Any]] = (
-        experiment.get("overrides") or {},
-        *(experiment.get("variants") or {}).values(),
-    )
-    return next((unit for unit in map(unit_of, layers) if unit != "episodes"), "episodes")
-
-
 def in_unit(columns: tuple[str, ...], unit: Unit) -> tuple[str, ...]:
     """Key columns of a table, with the column of the unit in place of `episode`."""
     return tuple(UNIT_COLUMNS[unit] if column == "episode" else column for column in columns)

@@ -158,12 +158,6 @@ def notes(runs: Sequence[Manifest]) -> list[str]:
     return [sentence for sentence in sentences if sentence]
 
 
-def changes(run: Manifest) -> list[str]:
-    """What changed during a run, with its values in order."""
-    histories = {key: _history(run, *getter) for key, getter in _differences([run]).items()}
-    return [f"{key}: {THEN.join(values)}" for key, values in histories.items() if len(values) > 1]
-
-
 def _differences(runs: Sequence[Manifest]) -> dict[str, tuple[Getter, str]]:
     """What may differ: how to read it from an attempt, and the default."""
     attempts = [attempt for run in runs for attempt in _attempts(run)]

@@ -19,7 +19,7 @@ from analysis.tables.grid import (
     seeds_by_algorithm,
     unit_of,
 )
-from analysis.tables.labels import Algorithms, Names, categories_of, names_in
+from analysis.tables.labels import Algorithms, categories_of
 from magellan.config import UNIT_COLUMNS
 from magellan.config.schema import Unit
 from magellan.core.columns import COLUMNS, CRITIC, PHASE
@@ -127,15 +127,10 @@ class Results:
         return UNIT_COLUMNS[self.unit]
 
     @functools.cached_property
-    def names(self) -> Names:
-        """Labels of the experiment's samplers, estimators and variants."""
-        return names_in(self.manifest)
-
-    @functools.cached_property
     def algorithms(self) -> Algorithms:
-        """Declared algorithms, in the order of samplers and variants, with their names."""
+        """Declared algorithms, in the order of samplers and variants, with their labels."""
         declared = dict.fromkeys(run.algorithm for run in declared_runs(self.manifest))
-        return Algorithms(declared, self.names)
+        return Algorithms(declared, self.experiment["analysis"].get("labels") or {})
 
     @property
     def reference(self) -> Algorithm:

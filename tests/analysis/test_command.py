@@ -11,11 +11,9 @@ import pandas as pd
 import pytest
 
 from analysis.report import claims
-from analysis.report.finding import numbers
 from analysis.statistics import summaries
-from analysis.tables.grid import Run, reference_algorithm
+from analysis.tables.grid import reference_algorithm
 from analysis.tables.printing import FORMATS, Table, render
-from tests.analysis import synthetic
 from tests.analysis.test_claims import with_rows
 from tests.snippets import ROOT
 
@@ -46,33 +44,11 @@ def test_on_a_full_disk_a_command_names_the_file_and_leaves_no_half(
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
 def test_a_full_standard_output_is_reported_in_one_line(folder):
     with open("/dev/full", "w") as full:
-        command = [sys.executable, "-m", "analysis", "power", str(folder)]
+        command = [sys.executable, "-m", "analysis", "behaviour", str(folder)]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT)
     assert done.returncode != 0
     first = done.stderr.splitlines()[0]
     assert first == "error: standard output: cannot be written (No space left on device)"
-
-
-# --- captions, tables ---
-
-
-def test_captions_have_numbers_and_names(varied):
-    assert numbers(varied.runs[1:], 1, varied.experiment) == {
-        "complete": 5,
-        "declared": 6,
-        "reference": "MAGELLAN, whole",
-        "reference_sampler": "MAGELLAN",
-        "across": "training episodes",
-        "unit": "episodes",
-        "confidence": "95%",
-        "resamples": "200",
-        "goal_spaces": {
-            synthetic.GOAL_SPACE: {"n": "1 to 2", "fewest": 1, "most": 2, "reference_n": "2"}
-        },
-    }
-    odd = [Run("magellan", "small_", "25k", 0), Run("magellan", "b", "25k", 0)]
-    declared = synthetic.experiment(("magellan",), variants={"small_": {}, "b": {}})
-    assert numbers(odd, 0, declared)["reference"] == r"MAGELLAN, small\_"
 
 
 TABLE = Table("A_b: 95% of", ["name", "p", "n"], [['a|b, "c"', "< .001", "5"], ["d", ".5", "n/a"]])
@@ -96,7 +72,6 @@ COMMANDS = {
     "summary": {},
     "compare magellan random": {},
     "behaviour": {"| MAGELLAN |": 3 + 5 + 2},
-    "power --difference 0.2": {"| all algorithms | 8 |": 1, "| MAGELLAN |": 1},
     "claims --reference results": {"| not tested": len(with_rows(claims.load()))},
 }
 
@@ -149,7 +124,7 @@ def test_damaged_axes_are_refused(change, says, tmp_path, refused):
     assert says in refused("axes", tmp_path / "axes.csv")
 
 
-@pytest.mark.parametrize("words", [("coverage", "."), ("page", "/"), ("page", ".")])
+@pytest.mark.parametrize("words", [("page", "/"), ("page", ".")])
 def test_a_file_to_write_needs_a_name(words, folder, refused):
     name, *output = words
     assert "is no file; allowed: a path with a name" in refused(name, folder, *output)

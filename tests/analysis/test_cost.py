@@ -6,8 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.figures import style
-from analysis.figures.cost import draw
 from analysis.studies import cost
 from analysis.studies.cost import costs
 from analysis.tables.printing import to_markdown
@@ -68,23 +66,9 @@ def test_the_table_shows_what_was_never_mastered(results: Results) -> None:
     assert "| slow.stairs | grow_plant | never in 140 (0.80) | 1 | 0.80 | 0.50 |" in text
 
 
-def test_the_figure_marks_mastery_and_its_absence(results: Results) -> None:
-    figure = style.draw_frozen(draw, results, costs(results))
-    marks = [(line.get_xdata()[0], line.get_marker()) for line in figure.axes[0].lines]
-    assert sorted(marks) == [(110.0, "o"), (140, ">")]
-    assert [len(ax.lines) for ax in figure.axes[1:]] == [2, 2]
-
-
-@pytest.mark.parametrize(
-    ("study", "words"),
-    [
-        ("smollm2", "error: cost: no run has the sampler scripted; allowed: tables with such runs"),
-        ("separated", "error: --stem: variant 'default' cannot be drawn; allowed: LEARNER.SCRIPT"),
-    ],
-)
-def test_other_tables_are_refused(study: str, words: str, tmp_path, refused) -> None:
-    tables = ROOT / "results/reference" / study
-    assert refused("cost", tables, "--stem", tmp_path / "cost") == f"{words}\n"
+def test_other_tables_are_refused(refused) -> None:
+    words = "error: cost: no run has the sampler scripted; allowed: tables with such runs"
+    assert refused("cost", ROOT / "results/reference/smollm2") == f"{words}\n"
 
 
 def test_runs_of_other_samplers_are_left_out(results: Results) -> None:

@@ -238,40 +238,6 @@ def test_the_summary_of_a_complete_grid_has_no_note_and_no_column_of_n(results, 
 # --- coverage and reasons ---------------------------------------------------------------------
 
 
-def test_the_coverage_table_counts_and_names_seeds(partial):
-    table = coverage.table(partial[0].manifest)
-    assert table.columns == ("Sampler", FULL, HALF, EMPTY)
-    none = "0 of 3 (missing: 0, 1, 2)"
-    assert table.rows == (
-        ("random", "2 of 3 (missing: 1)", "1 of 3 (missing: 0, 1)", none),
-        ("online", "3 of 3", "3 of 3", none),
-        ("ek_online", "3 of 3", "3 of 3", none),
-        ("magellan", "1 of 3 (missing: 0, 2)", none, none),
-    )
-    assert table.caption == "Incomplete grid: 16 of 36 declared runs are complete"
-    assert len(coverage.missing_table(partial[0].manifest).rows) == 20
-
-
-def test_the_coverage_page_lists_missing_runs_only_where_there_are_some(partial, results):
-    assert "Missing runs" in coverage.to_html(partial[0].manifest)
-    page = coverage.to_html(results.manifest)
-    assert "All 8 declared runs are complete" in page
-    assert "Missing runs" not in page
-    assert "<p>" not in page
-    noted = coverage.to_html({**results.manifest, "notes": ["code: a (1 run), b (7 runs)"]})
-    assert "<p>Not all runs were made alike. code: a (1 run), b (7 runs).</p>" in noted
-
-
-def test_variants_have_a_column_and_rows_where_they_have_runs(varied):
-    table = coverage.table(varied.manifest)
-    assert table.columns == ("Sampler", "Variant", FULL)
-    assert table.rows == (
-        ("online", "whole", "2 of 2"),
-        ("magellan", "whole", "2 of 2"),
-        ("magellan", "small", "2 of 2"),
-    )
-
-
 DECLARED = synthetic.experiment(seeds=(7,), samplers=("online",))
 (RUN,) = synthetic.plan(DECLARED)
 
@@ -405,46 +371,6 @@ def test_the_command_combines_what_is_there_and_names_the_rest(folder, tmp_path,
     assert "\\x1b[2Jmemory" in text
     assert "Incomplete grid: 6 of 18 declared runs are complete; missing:" in text
     assert text.count("\n") == 2 + 12
-    page = tmp_path / "new/coverage.html"
-    printed("coverage", tmp_path / "tables", page)
+    page = tmp_path / "new/summary.html"
+    printed("page", tmp_path / "tables", page)
     assert "&lt;b&gt;out of \\x1b[2Jmemory" in page.read_text()
-    assert "0 of 3 (missing: 0, 1, 2)" in page.read_text()
-
-
-# --- the table of runs: numbers from manifests ----------------------------------------------------
-
-OLD = {
-    **synthetic.manifest_of(RUN, 1_000),
-    "variant": "default",
-    "wall_seconds": 120.0,
-    "steps": 60_000,
-    "updates": 1_875,
-    "peak_memory_mb": 590,
-    "restarts": 0,
-    "device": "cpu",
-    "threads": 1,
-    "host": "x86_64",
-}
-NEW = OLD | {"attempts": 1, "stop_reasons": ["complete"], "saving_seconds": 0.6}
-BARE = {key: OLD[key] for key in ("sampler", "variant", "goal_space", "seed")}
-ALL_REASONS = ["killed", "stopped: SIGTERM", "complete"]
-RESTARTED = {"wall_seconds": 240.0, "restarts": 2, "attempts": 3, "stop_reasons": ALL_REASONS}
-PLACE = f"online default {FULL} 7"
-# Manifests, and the cells of their row; here a space parts two of them.
-ROWS = [
-    (NEW, f"{PLACE} 2.0 590 1,875 500 0 0.50 1 none cpu 1 x86_64"),
-    (NEW | RESTARTED, f"{PLACE} 4.0 590 1,875 250 2 0.25 3 killed;_stopped:_SIGTERM cpu 1 x86_64"),
-    (OLD, f"{PLACE} 2.0 590 1,875 500 0 n/a n/a n/a cpu 1 x86_64"),
-    (BARE, f"{PLACE}{' n/a' * 11}"),
-]
-
-
-@pytest.mark.parametrize(("manifest", "cells"), ROWS)
-def test_the_table_of_runs_is_that_of_their_manifests(manifest, cells):
-    table = coverage.run_table({"experiment": {"variants": {"default": {}}}, "runs": [manifest]})
-    assert " ".join(table.columns) == (
-        "Sampler Variant Goal space Seed Minutes Peak memory, MB Updates Steps/s Restarts "
-        "Saving, % of time Attempts Earlier stops Device Threads Machine"
-    )
-    (row,) = table.rows
-    assert [cell.replace(" ", "_") for cell in row] == cells.split(" ")

@@ -8,8 +8,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from analysis.figures.embeddings import draw
-from analysis.studies.embeddings import PREDICTIONS, load, separation, table
-from analysis.tables.printing import to_markdown
+from analysis.studies.embeddings import PREDICTIONS, load
 from magellan.core.errors import InputError
 from magellan.worlds import WORLDS
 
@@ -55,42 +54,13 @@ def clusters(spread, seed=0):
     return (corners + noise).astype(np.float32)
 
 
-def test_separate_categories_are_recognised_and_mixed_ones_are_not(tmp_path):
-    frame = separation(load(write(tmp_path / "e", [clusters(100.0), clusters(0.01)])))
-    mean = frame.groupby(["moment", "split"])["right"].mean()
-    assert mean[1].tolist() == [1.0, 1.0]
-    assert mean[0].max() < 0.6  # chance is a third
-
-
-def test_a_goal_has_no_vote_for_itself(tmp_path):
-    """Five of a category lie in another one: four of their own and six others are near each."""
-    vectors = clusters(0.001)
-    vectors[EACH : 2 * EACH] = vectors[EACH]
-    vectors[:5] = vectors[EACH] + np.float32(1e-4)
-    right = separation(load(write(tmp_path / "e", [vectors]))).set_index(["split", "category"])
-    assert right.loc[("train", "grasp"), "right"] == 1.0
-    assert right.loc[("train", "impossible"), "right"] == (EACH - 5) / EACH
-
-
-def test_a_category_without_training_goals_has_no_row(tmp_path):
-    folder = write(tmp_path / "e", [clusters(0.1)])
-    goals = pd.read_csv(folder / "goals.csv")
-    goals.loc[goals.index[-EACH:], "category"] = "grow_carnivore"
-    goals.to_csv(folder / "goals.csv", index=False)
-    frame = separation(load(folder))
-    assert set(frame["category"]) == set(NAMES)
-    assert len(frame) == 5  # no unseen plant is left
-
-
-def test_the_command_prints_the_table_and_draws_the_same_bytes_twice(tmp_path, printed):
+def test_the_command_draws_the_same_bytes_twice(tmp_path, printed):
     folder = write(tmp_path / "e", [clusters(1.0), clusters(0.1)])
     pictures = []
     for name in ("a", "b"):
-        text = printed("embeddings", folder, "--stem", tmp_path / name)
+        printed("embeddings", folder, "--stem", tmp_path / name)
         pictures.append([(tmp_path / f"{name}.{end}").read_bytes() for end in ("png", "pdf")])
     assert pictures[0] == pictures[1]
-    assert to_markdown(table(load(folder))) in text
-    assert "| episode 20 | unseen | 1.00 | 1.00 | 1.00 | 1.00 |" in text
 
 
 def test_a_panel_for_each_moment_and_a_mark_for_each_goal(tmp_path):

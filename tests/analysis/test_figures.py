@@ -373,25 +373,14 @@ def test_the_first_variant_has_the_look_of_its_sampler_and_labels_name_variants(
     assert styles[newcomer].color == style.SPARE_LOOKS[1].color
 
 
-def test_names_of_a_user_come_from_the_manifest_where_his_files_are_not(varied):
-    """Label and look of what is not registered here; labels of variants; nothing that is unsafe."""
-    runs = [dict(run) for run in varied.manifest["runs"]]
-    look = {"color": "#123456", "dash": [0, [2, 1]], "marker": "P"}
-    runs[0]["registered"] = {"sampler": {"mine": {"label": "My own", "look": look}}}
-    runs[1]["registered"] = {
-        "estimator": {"theirs": {"label": "Theirs"}},
-        "sampler": {"odd": {"label": "<b>", "look": {**look, "color": "no colour"}}},
-    }
-    experiment = synthetic.with_analysis(varied, labels={"small": "few episodes kept"}).experiment
-    names = store.Results({}, {"runs": runs, "experiment": experiment, "plan": []}).names
-    pairs = [("mine", "whole"), ("odd", "whole"), ("magellan", "whole"), ("magellan", "small")]
-    styles = style.algorithm_styles(Algorithms((Algorithm(*pair) for pair in pairs), names))
+def test_labels_of_variants_and_of_what_is_not_registered_here():
+    pairs = [("mine", "whole"), ("magellan", "whole"), ("magellan", "small")]
+    labelled = Algorithms((Algorithm(*pair) for pair in pairs), {"small": "few episodes kept"})
+    styles = style.algorithm_styles(labelled)
     labels = [look.label for look in styles.values()]
-    assert labels == ["My own", "odd", "MAGELLAN, whole", "MAGELLAN, few episodes kept"]
-    own, odd = list(styles.values())[:2]
-    assert (own.color, own.dash, own.marker) == ("#123456", (0, (2, 1)), "P")
-    assert odd.color == style.SPARE_LOOKS[0].color
-    assert style.estimator_styles(["theirs"], names)["theirs"].label == "Theirs"
+    assert labels == ["mine", "MAGELLAN, whole", "MAGELLAN, few episodes kept"]
+    assert next(iter(styles.values())).color == style.SPARE_LOOKS[0].color
+    assert style.estimator_styles(["theirs"])["theirs"].label == "theirs"
 
 
 def test_a_figure_that_was_not_laid_out_keeps_its_labels(tmp_path):

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from analysis.tables import coverage, identity, store
+from analysis.tables import identity, store
 from magellan.config import hash_of
 from magellan.core.errors import InputError
 from tests.analysis import synthetic
@@ -262,7 +262,6 @@ def test_what_changed_on_the_way_is_noted_even_if_it_did_in_all_runs(case):
     changes, words = ON_THE_WAY[case]
     last = {**BFLOAT, "device": "cpu", "passes": "plain", "modules": {"mine.py": "a" * 64}}
     run = run_with(**last, **changes)
-    assert identity.changes(run) == [words]
     assert identity.notes([run, run]) == [f"{words} (2 runs)"]
     others = [note for note in identity.notes([run, run_with(**last)]) if note != BEGUN]
     assert others == [f"{words} (1 run), {words.rpartition(' ')[2]} (1 run)"]
@@ -282,11 +281,6 @@ def test_tables_show_which_run_changed_on_the_way(folders, tmp_path):
     store.write(store.combine(mixed, DECLARED), tmp_path / "tables")
     manifest = store.load(tmp_path / "tables").manifest
     assert "number format: float32 (5 runs), float32 then bfloat16 (1 run)" in manifest["notes"]
-    run = manifest["runs"][-1]
-    (row,) = coverage.changed_table(manifest).rows
-    assert row[-3:] == (run["goal_space"], str(run["seed"]), ON_THE_WAY["format"][1])
-    assert "Runs that changed during training" in coverage.to_html(manifest)
-    assert not coverage.changed_table(store.combine(folders, DECLARED).manifest).rows
 
 
 def using(digit, name="sampler random", path="mine.py"):

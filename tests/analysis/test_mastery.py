@@ -8,7 +8,7 @@ from analysis import figures
 from analysis.figures import style
 from analysis.report import summary
 from analysis.statistics import intervals, mastery
-from analysis.statistics.mastery import Steps, kaplan_meier, log_rank, restricted_mean
+from analysis.statistics.mastery import kaplan_meier, log_rank
 from analysis.tables.grid import Algorithm
 from analysis.tables.results import rows_where
 from magellan.core.errors import InputError
@@ -116,7 +116,6 @@ def test_kaplan_meier_by_hand():
     steps = kaplan_meier(times, np.array([True, True, False, True, False]))
     np.testing.assert_allclose(steps.times, [0, 1, 2, 3])
     np.testing.assert_allclose(steps.shares, [1, 0.8, 0.6, 0.3])
-    assert restricted_mean(steps, 5.0) == pytest.approx(1 + 0.8 + 0.6 + 2 * 0.3)
     assert mastery.median_time(steps) == 3
 
 
@@ -125,12 +124,6 @@ def test_the_median_is_when_half_of_the_runs_have_mastered(runs):
     """By any number of runs: shares are products, and may be 0.5 but for the last bit."""
     steps = kaplan_meier(*group(range(1, runs + 1)))
     assert mastery.median_time(steps) == runs // 2
-
-
-def test_restricted_mean_is_the_mean_of_times_where_all_are_censored_at_the_limit():
-    times, mastered = group([100, 200, 200], [300, 300])
-    assert restricted_mean(kaplan_meier(times, mastered), 300) == pytest.approx(times.mean())
-    assert restricted_mean(Steps(np.array([0.0, 200.0]), np.array([1.0, 0.5])), 100) == 100
 
 
 def test_log_rank_by_hand():

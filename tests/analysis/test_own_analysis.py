@@ -4,7 +4,6 @@ import pandas as pd
 import pytest
 
 from analysis import figures
-from analysis.report.finding import as_plain_text
 from analysis.statistics import summaries
 from analysis.statistics.registry import FIGURES, STATISTICS, call_checked
 from analysis.tables import store
@@ -264,10 +263,3 @@ def test_a_figure_has_its_docstring_as_caption_by_default(files, tmp_path):
     path.write_text(figure("'more', 'More', 'Mine', caption='This.'", function))
     load_modules([str(path)])
     assert FIGURES["more"].caption == "This."
-
-
-def test_marks_in_a_caption_mean_nothing():
-    text = "A *b* c_ |d|\n    .. raw:: html\n\nTitle\n=====\n1. {x}"
-    assert as_plain_text(text) == (
-        "A \\*b\\* c\\_ \\|d\\|\n\\.\\. raw\\:\\: html\n\nTitle\n\\=\\=\\=\\=\\=\n1\\. \\{x\\}"
-    )

@@ -1,10 +1,11 @@
-"""Pages of tables: every string is text, whatever it holds."""
+"""The summary page: every string is text, whatever it holds."""
 
 from html.parser import HTMLParser
 
 import pytest
 
-from analysis.tables.printing import Table, page
+from analysis.report.summary_page import TEMPLATE
+from analysis.tables.printing import Table
 
 HOSTILE = (
     "</script ><script>alert(1)</script>",
@@ -41,7 +42,10 @@ class Reader(HTMLParser):
 
 def page_of(text: str) -> str:
     table = Table(text, (text, "b"), ((text, text), ("1", text)))
-    return page(text, [table], note=text)
+    figure = {"label": text, "goal_space": text, "data": "", "caption": [text]}
+    texts = {name: [text] for name in ("found", "notes", "claims", "limits")}
+    pages = {name: [table] for name in ("tables", "numbers", "provenance")}
+    return TEMPLATE.render(title=text, **texts, **pages, figures=[figure])
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)
@@ -49,5 +53,5 @@ def test_no_string_is_ever_markup(hostile):
     plain, read = Reader(page_of("plain")), Reader(page_of(hostile))
     assert read.tags == plain.tags
     assert read.attributes == plain.attributes
-    # Title, note, caption, column and three cells.
-    assert read.text.count(hostile) == plain.text.count("plain") == 7
+    # Twice the title, four lists, a figure, and of three tables caption, column and three cells.
+    assert read.text.count(hostile) == plain.text.count("plain") == 2 + 4 + 3 + 3 * 5

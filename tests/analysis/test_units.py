@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 
 from analysis import figures
-from analysis.report import summary
-from analysis.report.finding import numbers
+from analysis.report import summary, summary_page
 from analysis.statistics import contrasts, matrices, primary, summaries
 from analysis.statistics.practice_shares import by_length, run_counts, window_shares
 from analysis.tables import store
@@ -79,7 +78,7 @@ def test_figures_and_tables_name_the_unit(unit, counted_in):
     text = to_markdown(summary, results, statistics)
     assert f"mean {LABELS[unit]} until then" in text
     assert "Secondary" not in text
-    caption = numbers(results.runs, 0, results.experiment)
+    caption = summary_page._values(results, SPACE)
     assert (caption["across"], caption["unit"]) == (LABELS[unit], LABELS[unit])
 
 

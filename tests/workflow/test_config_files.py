@@ -8,8 +8,8 @@ import yaml
 from magellan.config import estimators_of, flat_keys, grid, identity, load_experiment, resolve_run
 from magellan.config.resolve import experiment_schema
 from magellan.samplers import SAMPLERS
+from tests import config_page
 from tests.snippets import ROOT
-from workflow.scripts import describe_config
 
 FOLDERS = (ROOT / "config", ROOT / "config" / "studies")
 FILES = sorted(path for folder in FOLDERS for path in folder.glob("*.yaml"))
@@ -30,9 +30,7 @@ def test_the_readme_tables_are_those_of_the_typed_configuration():
     text = (ROOT / "config/README.md").read_text()
     assert "\n- `overrides` (" in text
     assert "\n- `learning_rate` (" in text
-    assert describe_config.updated(text) == text, (
-        "out of date: python workflow/scripts/describe_config.py"
-    )
+    assert config_page.updated(text) == text, "out of date: python -m tests.config_page"
 
 
 def test_the_readme_lists_all_samplers_and_marks_those_without_epsilon():

@@ -9,7 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from analysis.tables.labels import categories_of, category_colors
+from analysis.figures.style import category_colors
+from analysis.tables.labels import categories_of
 from magellan.config import resolve_run
 from magellan.config.modules import load_modules
 from magellan.core.errors import InputError, shown

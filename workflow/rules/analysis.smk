@@ -61,18 +61,17 @@ for statistic in user_defined(STATISTICS):
             "--only {params.statistic} {params.modules:q} > {log:q} 2>&1"
 
 
-# Finding, figures and numbers on one page, which the report shows; the JSON is for the terminal.
+# Finding, figures with captions and numbers on one page, which the report shows beside the figures;
+# the JSON is for the terminal.
 rule summary:
     input:
         tables=tables_in(FOLDER),
         statistics=statistics_in(FOLDER),
         figures=PLAN.pictures(),
         code=code_of(*DRAWING, "report"),
-        captions=captions(CHECKOUT),
     output:
         page=report(
             f"{FOLDER}/summary.html",
-            caption="../report/summary.rst",
             category="0. What was found",
             labels={"Page": "The finding, figures and numbers"},
         ),
@@ -96,35 +95,6 @@ rule summary:
         "python -m analysis page {params.folder:q} {output.page:q} {params.modules:q} > {log:q} 2>&1"
 
 
-rule coverage:
-    input:
-        manifest=f"{FOLDER}/tables/manifest.json",
-        code=code_of("tables"),
-    output:
-        page=report(
-            f"{FOLDER}/figures/coverage.html",
-            caption="../report/coverage.rst",
-            category="4. Runs",
-            labels={"Page": "Coverage of the grid; time, memory, restarts"},
-        ),
-    log:
-        f"{FOLDER}/logs/figures/coverage.log",
-    retries: 0
-    group:
-        analysis_group
-    conda:
-        "../../environment.yml"
-    resources:
-        mem_mb=1000,
-        runtime=10,
-    params:
-        tables=constant(f"{FOLDER}/tables"),
-    message:
-        "coverage of {params.tables}"
-    shell:
-        "python -m analysis coverage {params.tables:q} {output.page:q} > {log:q} 2>&1"
-
-
 for figure, spec in FIGURES.items():
 
     rule:
@@ -137,7 +107,6 @@ for figure, spec in FIGURES.items():
         output:
             png=report(
                 f"{FOLDER}/figures/{{goal_space}}/{figure}.png",
-                caption=caption_of(spec),
                 category=spec.section,
                 labels={"Figure": spec.label, "Goal space": "{goal_space}"},
             ),
@@ -155,8 +124,6 @@ for figure, spec in FIGURES.items():
         params:
             figure=figure,
             modules=constant(PLAN.module_args(not is_built_in(spec))),
-            label=spec.label,
-            caption=constant(as_plain_text(spec.caption)),
             tables=constant(f"{FOLDER}/tables"),
             statistics=constant(f"{FOLDER}/statistics"),
             stem=subpath(output.png, strip_suffix=".png"),

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+from magellan.config import RunConfig, resolve_run, run_model
+from magellan.config.resolve import experiment_schema
 
-from magellan.config import RunConfig, resolve_run, run_model  # noqa: E402
-from magellan.config.resolve import experiment_schema  # noqa: E402
-
+ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "config" / "README.md"
 BEGIN, END = "<!-- begin: {name} -->", "<!-- end: {name} -->"
 # Keys of the grid, or described in the text.

@@ -170,8 +170,10 @@ def coverage(
 ) -> float:
     """Share of experiments with `runs` runs per sampler whose interval covers the truth."""
     rng = np.random.default_rng([by.seed, runs])
-    drawn = (draw(rng, experiments * runs) for draw in WORLDS[world])
-    low, high = interval(*(scores.reshape(experiments, runs, -1) for scores in drawn), by)
+    first, second = (
+        draw(rng, experiments * runs).reshape(experiments, runs, -1) for draw in WORLDS[world]
+    )
+    low, high = interval(first, second, by)
     truth, slack = TRUTHS[statistic](*population(world)), intervals.ROUNDING
     return float(((low - slack <= truth) & (truth <= high + slack)).mean())
 

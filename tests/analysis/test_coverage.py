@@ -11,7 +11,7 @@ from analysis import figures
 from analysis.report import summary
 from analysis.statistics import summaries
 from analysis.tables import coverage, store
-from analysis.tables.grid import Run
+from analysis.tables.grid import Algorithm, Run
 from magellan.core.errors import InputError
 from magellan.jobs.provenance import Attempts
 from tests.analysis import synthetic
@@ -85,7 +85,7 @@ def test_every_declared_run_is_either_there_or_listed_as_missing(partial):
     assert results.goal_spaces == (FULL, HALF)
     samplers = [algorithm.sampler for algorithm in results.algorithms_in(HALF)]
     assert samplers == ["random", "online", "ek_online"]
-    assert results.seeds_of(coverage.Algorithm("random", "default"), FULL) == (0, 2)
+    assert results.seeds_of(Algorithm("random", "default"), FULL) == (0, 2)
     assert results.seed_counts(FULL) == (2, 3, 3, 1)
 
 

@@ -316,5 +316,5 @@ def test_combine_reports_what_differs_and_keeps_it(folders, tmp_path, printed):
     mixed = copied_with(folders, tmp_path / "runs", [{"code_version": "0.1.0+\x1b[2J"}])
     note = "code: 0.1.0+\\x1b[2J (1 run), 0.1.0+0123456789ab (5 runs)"
     assert f"not alike: {note}\n" in printed(*COMBINE, tmp_path / "tables", *mixed)
-    printed("coverage", tmp_path / "tables", tmp_path / "page.html")
+    printed("page", tmp_path / "tables", tmp_path / "page.html")
     assert note in (tmp_path / "page.html").read_text()

@@ -121,19 +121,8 @@ def test_what_is_not_given_is_drawn():
     assert len(last_objects) == 25
 
 
-def simulated_starts(rng, scenes):
-    """Object within the grasp radius of the centre, by the geometry: (kept scenes,), -1: none."""
-    points = rng.uniform(-1, 1, (scenes, 4, 2))
-    distances = np.linalg.norm(points[:, :, None] - points[:, None], axis=-1)
-    distances[:, range(4), range(4)] = np.inf
-    radius = np.linalg.norm(points[distances.min(axis=(1, 2)) >= 0.3], axis=-1)
-    return np.where(radius.min(axis=1) < 0.125, radius.argmin(axis=1), -1)
-
-
-@pytest.mark.parametrize("draw", [draw_start, simulated_starts], ids=["drawn", "geometry"])
-def test_starting_on_an_object_has_the_true_probability(draw):
-    starts = draw(np.random.default_rng(0), 500_000)
-    assert len(starts) > 200_000
+def test_starting_on_an_object_has_the_true_probability():
+    starts = draw_start(np.random.default_rng(0), 500_000)
     shares = np.array([np.mean(starts == position) for position in range(4)])
     expected = START_ON_OBJECT / 4
     # Five standard errors of the share, plus that of the constant.
@@ -158,12 +147,9 @@ def test_episodes_start_on_objects_as_often_as_they_should(kind):
     [
         ({"goal": "Eat lion"}, ["goal", "Eat lion", "Grasp", "Grow"]),
         ({"goal": "Grow dragon"}, ["goal", "dragon", "lion"]),
-        ({"goal": "Grow"}, ["goal", "Grow", "lion"]),
         ({"objects": ["lion"] * 5}, ["objects", "lion", "at most 4"]),
-        ({"objects": "lion"}, ["objects", "lion"]),
         ({"objects": ["lion", "unicorn"]}, ["objects", "unicorn", "panthera"]),
         ({"standing_on": 4}, ["standing_on", "4", "0..3"]),
-        ({"standing_on": "water"}, ["standing_on", "water", "0..3"]),
         ({"gaol": "Grow lion"}, ["gaol", "goal", "objects", "standing_on"]),
     ],
 )
@@ -212,17 +198,6 @@ def test_lenient_actions(typed, same_as):
     expected = envs[0].step(same_as)
     assert envs[1].step(typed) == expected
     assert envs[2].step([typed])[0] == (expected[0],)
-
-
-def test_a_refused_reset_draws_nothing():
-    env = LittleZooVector(2)
-    env.reset(seed=1)
-    state = env.np_random.bit_generator.state
-    for bad in ({"standing_on": [9, 9]}, {"goals": []}):
-        for seed in (None, 5):
-            with pytest.raises(InputError):
-                env.reset(seed=seed, options=bad)
-    assert env.np_random.bit_generator.state == state
 
 
 def test_release_of_an_unknown_name_means_the_second_held_object():
@@ -323,17 +298,20 @@ def test_vector_goes_on_from_a_saved_state_in_the_middle_of_episodes():
     ("options", "word"),
     [
         ({"goals": []}, "goals"),
-        ({"reset_mask": [True]}, "reset_mask"),
         ({"reset_mask": [0, 1]}, "reset_mask"),
-        ({"standing_on": [0]}, "standing_on"),
         ({"standing_on": [0, 7]}, "0..3"),
         ({"goals": [Goal("Grow lion", ("lion", "water"), "")] * 2}, "objects"),
         ({"mask": None}, "reset_mask"),
     ],
 )
-def test_bad_vector_options_are_one_clear_line(options, word):
+@pytest.mark.parametrize("seed", [None, 5])
+def test_bad_vector_options_are_one_clear_line_and_draw_nothing(options, word, seed):
+    env = LittleZooVector(2)
+    env.reset(seed=1)
+    state = env.np_random.bit_generator.state
     with pytest.raises(InputError, match=word):
-        LittleZooVector(2).reset(options=options)
+        env.reset(seed=seed, options=options)
+    assert env.np_random.bit_generator.state == state
 
 
 @pytest.mark.parametrize("actions", [[0], [0, 9], [0, -2], [0, "Fly"], np.array([1, 5])])

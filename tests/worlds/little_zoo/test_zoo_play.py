@@ -36,19 +36,10 @@ def test_numbers_reach_a_goal():
     assert reached
     assert "Goal reached in 2 steps" in shown
     assert f"Inventory (1/2): {target}" in shown.replace("baby ", "").replace(" seed", "")
-
-
-def test_the_horizon_ends_the_game():
     reached, shown = played("1\n" * 15, category="impossible")
     assert not reached
     assert "Not reached in" in shown
-
-
-def test_same_seed_same_game_and_every_category_can_be_asked_for():
-    assert played("q\n", seed=4) == played("q\n", seed=4)
-    for category in ("impossible", "grow_plant", "grow_carnivore"):
-        assert f"({category})" in played("q\n", category=category)[1]
-    assert "(impossible)" not in played("q\n", category=None)[1]
+    assert "(impossible)" in shown
 
 
 ARROWS = "\x1b[A\x1b[B\x1bOC\x1b[1;5D"
@@ -57,7 +48,7 @@ ARROWS = "\x1b[A\x1b[B\x1bOC\x1b[1;5D"
 @pytest.mark.parametrize(
     ("typed", "answer"),
     [
-        ("99\nfly\n0\n\n", "allowed are"),
+        (f"99\nfly\n{'x' * 10**6}\n\n", "allowed are"),
         (f"{ARROWS}\n\x00\x07\n\x1b\n\x1b[NUMBER\n", "have no effect. Type the number"),
     ],
     ids=["no action", "keys without a letter"],
@@ -68,15 +59,8 @@ def test_what_means_nothing_is_answered_and_costs_no_step(typed, answer):
     assert reached
     assert "Goal reached in 2 steps" in shown
     assert shown.count(answer) == 4
+    assert max(map(len, shown.splitlines())) < 400
     assert not re.search(r"[\x00-\x09\x0b-\x1f]", shown)
-
-
-def test_a_line_without_end_is_cut():
-    for typed in ("9" * 5000, "Go to " + "x" * 10**6, "\ufffd" * 300):
-        _, shown = played(f"{typed}\nq\n")
-        answer = shown.split("> ")[1].splitlines()[0]
-        assert answer.startswith("action = ")
-        assert len(answer) < 400
 
 
 def test_bytes_that_are_no_text_are_no_action():

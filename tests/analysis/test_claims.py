@@ -1,5 +1,7 @@
 """Verdicts on claims, from runs whose numbers are known."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -64,12 +66,10 @@ def judge(reference, *listed, **keys):
         ("success", "magellan - random", "above 0.9", "contradicted"),
         ("success", "magellan - random", "within 0.5", "reproduced"),
         ("success", "magellan - random", "within 0.1", "contradicted"),
-        ("success", "magellan - random + random - magellan", "within 0.01", "reproduced"),
         ("success", "magellan - random + random - magellan", "above 0", "undecided"),
         ("gain", "magellan", "above 0", "undecided"),
         ("mastered", "magellan", "above 0.5", "contradicted"),
         ("mastered", "magellan", "below 0.5", "reproduced"),
-        ("success", "magellan/other - random", "above 0", "not tested"),
         ("success", "magellan@7-7 - random", "above 0", "not tested"),
     ],
 )
@@ -116,17 +116,14 @@ def test_the_first_table_has_a_row_for_each_question(reference):
     assert len(paper.rows) == 2
 
 
-def test_both_halves_must_agree(reference):
+def test_fewer_seeds_than_planned_are_not_judged_and_both_halves_must_agree(reference):
+    (claim,) = judge(reference, LEAD, seeds=13)
+    assert (claim.verdict, claim.n) == ("not tested", 12)
+    assert np.isnan(claim.value)
     lead = ("success", "online - random + random", "above 0.22")
     (whole,) = judge(reference, lead)
     (halves,) = judge(reference, lead, halves=True)
     assert (whole.verdict, halves.verdict) == ("reproduced", "undecided")
-
-
-def test_fewer_seeds_than_planned_are_not_judged(reference):
-    (claim,) = judge(reference, LEAD, seeds=13)
-    assert (claim.verdict, claim.n) == ("not tested", 12)
-    assert np.isnan(claim.value)
 
 
 def test_contradicted_claims_say_why(reference):
@@ -144,26 +141,19 @@ def test_contradicted_claims_say_why(reference):
         ({"value": "magellan minus random"}, "is no sum"),
         ({"expected": "more"}, "is no criterion; allowed: above X"),
         ({"study": "unknown"}, "study: 'unknown' is unknown; allowed: known"),
-        ({"measure": "luck"}, "measure"),
         ({"measure": "mastered", "value": "magellan + random"}, "allowed: one algorithm"),
         ({"measure": "mastered", "expected": "above 2"}, "a share from 0 to 1"),
         ({"measure": "mastered", "category": "grasp"}, "no category"),
-        ({"value": "magellan:learned"}, "magellan:learned names an estimator; allowed: only with"),
     ],
 )
 def test_a_wrong_file_is_refused(tmp_path, keys, says):
     entry = {"claim": "c", "source": "s", "study": "known", "question": "q", "measure": "success"}
     entry |= {"value": "magellan", "expected": "above 0", **keys}
-    lines = "\n".join(f"    {key}: {value}" for key, value in entry.items())
-    text = "studies:\n  known: {seeds: 2, setting: a, fixed: b}\nclaims:\n  -" + lines[3:]
+    study = {"seeds": 2, "setting": "a", "fixed": "b"}
     path = tmp_path / "claims.yaml"
-    path.write_text(text, encoding="utf-8")
+    path.write_text(json.dumps({"studies": {"known": study}, "claims": [entry]}))
     with pytest.raises(InputError, match=says):
         claims.load(path)
-
-
-def test_a_folder_that_is_not_there_is_refused(tmp_path, refused):
-    assert refused("claims", "--reference", tmp_path / "x").startswith("error: --reference: ")
 
 
 def test_a_summary_page_has_the_verdicts_of_its_study(reference):
@@ -175,19 +165,3 @@ def test_a_summary_page_has_the_verdicts_of_its_study(reference):
         "Success, magellan/base - random/base: +0.243 (+0."
     )
     assert len(verdicts) == sum(claim.study == "samplers" for claim in everything(claims.load()))
-
-
-@pytest.mark.parametrize(
-    ("claim", "words"),
-    [
-        (
-            ("success", "magellan", "above 0", {"category": "swim"}),
-            "category: 'swim' is unknown; allowed: grasp",
-        ),
-        # `random` has no estimator whose error could be taken.
-        (("error", "magellan:learned - random", "above 0"), "needs one estimator"),
-    ],
-)
-def test_a_claim_that_cannot_be_judged_is_refused(reference, claim, words):
-    with pytest.raises(InputError, match=words):
-        judge(reference, claim)

@@ -69,9 +69,3 @@ def test_the_table_shows_what_was_never_mastered(results: Results) -> None:
 def test_other_tables_are_refused(refused) -> None:
     words = "error: cost: no run has the sampler scripted; allowed: tables with such runs"
     assert refused("cost", ROOT / "results/reference/smollm2") == f"{words}\n"
-
-
-def test_runs_of_other_samplers_are_left_out(results: Results) -> None:
-    other = {**results.manifest["runs"][0], "sampler": "random"}
-    manifest = {**results.manifest, "runs": [*results.manifest["runs"], other]}
-    pd.testing.assert_frame_equal(costs(Results(results.tables, manifest)), costs(results))

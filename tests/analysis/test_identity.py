@@ -16,8 +16,6 @@ DECLARED = synthetic.experiment(
     variants=synthetic.VARIANTS,
     overrides={"agent": {"gamma": 0.9, "learning_rate": "1e-4"}},
 )
-PLAN = synthetic.plan(DECLARED)
-COMBINE = ("combine", "--experiment", json.dumps(DECLARED), "--output")
 MAGELLAN_SMALL = r"sampler 'magellan', variant 'small', goal space '1000-400-200-100-50', seed 0"
 
 
@@ -56,14 +54,6 @@ def with_counted(run, key, value):
     run["identity"] = hash_of(run["counted"])
 
 
-def test_the_plan_names_each_run_and_what_is_the_same_is_made_once(good):
-    plan = good.manifest["plan"]
-    assert [run.declared() for run in PLAN] == plan
-    assert len(plan) == 2 * 3  # the variants differ for one of two samplers
-    assert {entry["variant"] for entry in plan if entry["sampler"] == "random"} == {"whole"}
-    assert [run["variant"] for run in good.manifest["runs"]] == [run.variant for run in PLAN]
-
-
 def test_overrides_are_kept_as_the_runs_have_them(good):
     """YAML reads 1e-4 as a word; the manifest has the number."""
     assert good.experiment["overrides"] == {"agent": {"gamma": 0.9, "learning_rate": 1e-4}}
@@ -93,14 +83,10 @@ def other_value(manifest):
 
 
 def swapped(manifest):
-    """The runs of two variants, each under the other's name."""
+    """The runs of two variants, each under the other's name, also in the plan."""
     runs = {run["variant"]: run for run in manifest["runs"] if run["sampler"] == "magellan"}
     for run, name in ((runs["whole"], "small"), (runs["small"], "whole")):
         run["variant"] = name
-
-
-def swapped_with_plan(manifest):
-    swapped(manifest)
     identities = {(r["sampler"], r["variant"], r["seed"]): r["identity"] for r in manifest["runs"]}
     for entry in manifest["plan"]:
         entry["identity"] = identities[entry["sampler"], entry["variant"], entry["seed"]]
@@ -108,29 +94,21 @@ def swapped_with_plan(manifest):
 
 # Changes of the manifest by the pattern of the error.
 REFUSED = {
-    "agent.gamma is 0.9 in the run and 0.5 in the experiment, for sampler 'random', "
-    "variant 'whole', ": in_experiment("overrides.agent.gamma", 0.5),
     f"competence.buffer is 100 in the run and 50 in the experiment, for {MAGELLAN_SMALL}": (
         in_experiment("variants.small.competence.buffer", 50)
     ),
     f"agent.gamma is 0.5 in the run and 0.9 in the experiment, for {MAGELLAN_SMALL}": other_value,
     "agent.polyak is 0.5 for .*, 0.005 elsewhere": in_small("config.agent.polyak", 0.5),
-    "identity is '.*' in the run and '.*' in the plan, for .*": swapped,
-    "competence.buffer is 5000 in the run and 100 in the experiment, for .*'small'": (
-        swapped_with_plan
+    "identity is '.*' in the run and 'x' in the plan, for .*": (
+        lambda manifest: manifest["plan"][0].update(identity="x")
     ),
+    "competence.buffer is 5000 in the run and 100 in the experiment, for .*'small'": swapped,
     "sampler is 'online' in the config and 'magellan' in the manifest": in_small(
         "config.sampler", "online"
-    ),
-    rf"observers is \[\] in the run and \['per_goal'\] in the experiment, for {MAGELLAN_SMALL}": (
-        in_experiment("variants.small.observers", ["per_goal"])
     ),
     "plan: undeclared run for .*'small'": in_experiment("variants", {"whole": {}}),
     "estimators are .* for .*variant 'small'.*allowed: the same for all runs of an algorithm": (
         lambda m: m["runs"][-1].update(estimation_episodes={"learned": 0, "per_goal": 0})
-    ),
-    r"competence.csv: estimators are \['learned'\] for .*allowed: \['per_goal'\]": in_small(
-        "estimation_episodes", {"per_goal": 0}
     ),
     "'zoo-mini' has weights with SHA-256 a{12} for .* and b{12} for .*'magellan', seed 0": (
         in_small("backbone", {"model": "zoo-mini", "sha256": "b" * 64})
@@ -161,15 +139,8 @@ def test_tables_with_another_run_are_refused_in_one_line(
 ):
     store.load(with_backbones)
     edit(with_backbones / "manifest.json", REFUSED[pattern])
-    with pytest.raises(InputError) as error:
-        store.load(with_backbones)
-    line = str(error.value)
+    line = refused("statistics", with_backbones, tmp_path / "statistics")
     assert re.search(pattern, line), line
-    for command in (
-        ["statistics", with_backbones, tmp_path / "statistics"],
-        ["compare", with_backbones, "magellan/whole - magellan/small"],
-    ):
-        assert refused(*command) == f"error: {line}\n"
     assert not (tmp_path / "statistics").exists()
 
 
@@ -188,13 +159,6 @@ def copied_with(folders, place, changes):
     return [*copies, *folders[len(copies) :]]
 
 
-def test_a_manifests_own_words_reach_the_terminal_as_text(folders, tmp_path, refused):
-    place = copied(folders[0], tmp_path / "run", lambda run: run["counted"].update({"\x1b[2J": 1}))
-    edit(place / "manifest.json", lambda run: run.update(identity=hash_of(run["counted"])))
-    line = refused(*COMBINE, tmp_path / "tables", place)
-    assert "run: \\x1b[2J is 'absent' in the config" in line
-
-
 def test_two_folders_of_one_run_are_refused(folders, tmp_path):
     place = copied(folders[0], tmp_path / "again", lambda run: None)
     with pytest.raises(InputError, match=r"again: two runs for .*'random'.*the other is "):
@@ -211,15 +175,15 @@ def test_a_key_that_cannot_matter_may_have_changed_since_a_run_was_made(folders,
     assert manifest["runs"][0]["config"]["competence"]["hidden"] == 999
 
 
+# --- what is no part of the configuration -----------------------------------------------------
+
+
 def test_json_values_are_compared_as_such():
     assert identity.same(1, 1.0)
     assert not identity.same(1, True)
     assert identity.same([64, 64.0], (64, 64))
     assert not identity.same([64], [64, 64])
     assert not identity.same("1", 1)
-
-
-# --- what is no part of the configuration -----------------------------------------------------
 
 
 def run_with(**changes):
@@ -247,9 +211,7 @@ ON_THE_WAY = {
     "format": ({"attempt_log": [FLOAT, BFLOAT]}, "number format: float32 then bfloat16"),
     "beginning": ({"started_from": {"made_with": [FLOAT]}}, "number format: float32 then bfloat16"),
     "device": ({"attempt_log": [{"device": "cuda:0"}]}, "device: cuda:0 then cpu"),
-    "passes": ({"attempt_log": [{"passes": "compiled"}]}, "passes: compiled then plain"),
     "library": ({"attempt_log": [{"versions": {"torch": "2.8.0"}}]}, "torch: 2.8.0 then 2.9.0"),
-    "code": ({"attempt_log": [{"code_version": "0.1.0+old"}]}, "code: 0.1.0+old then 0.1.0+abc"),
     "module": (
         {"started_from": {"made_with": [{"modules": {"mine.py": "b" * 64}}]}},
         f"module mine.py: {'b' * 12} then {'a' * 12}",
@@ -288,10 +250,8 @@ def using(digit, name="sampler random", path="mine.py"):
 
 
 MIXES = {
-    "two runs": [using("a"), using("b")],
     "another path": [using("a"), using("b", path="copy.py")],
     "another name": [using("a"), using("b", name="sampler online")],
-    "earlier version": [{"modules": {"mine.py": "a" * 64}}, using("b")],
     "between attempts": [{**using("b"), "attempt_log": [using("a")]}],
     "a beginning": [{**using("b"), "started_from": {"made_with": [using("a")]}}],
 }

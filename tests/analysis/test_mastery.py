@@ -6,12 +6,10 @@ from scipy import stats
 
 from analysis import figures
 from analysis.figures import style
-from analysis.report import summary
 from analysis.statistics import intervals, mastery
 from analysis.statistics.mastery import kaplan_meier, log_rank
 from analysis.tables.grid import Algorithm
 from analysis.tables.results import rows_where
-from magellan.core.errors import InputError
 from tests.analysis import synthetic
 
 SPACE = synthetic.GOAL_SPACE
@@ -74,13 +72,6 @@ def test_lines_rise_to_the_share_of_runs_that_master(long, frame):
         assert (np.diff(line.get_ydata()) >= 0).all()
 
 
-def test_readers_see_how_many_runs_master(long, frame):
-    numbers = summary.SummaryTables(long, {"mastery": frame}, SPACE)
-    table = synthetic.frame_of(numbers.mastery("train")).set_index("Sampler")
-    row = rows_where(frame, sampler="magellan", split="train", category="grow_plant").iloc[0]
-    assert table.loc["MAGELLAN", "Grow plant"] == f"4 of 4 ({row['restricted_mean']:,.0f})"
-
-
 # --- the rule and the estimators, by hand ---------------------------------------------------------
 
 
@@ -99,10 +90,7 @@ def group(times, censored=()):
         ([1.0], 0, False),  # a single evaluation
         ([0.0, 0.95, 0.92, 0.1], 100, True),  # stays above at two in a row: the first of them
         ([0.0, 0.95, 0.1, 0.95], 300, False),  # never two in a row; nothing confirms the last
-        ([0.95, 0.91, 0.0, 0.0], 0, True),
         ([0.0, 0.9, 0.9, 0.9], 300, False),  # above, not equal
-        ([0.0, 0.0, 0.95, 0.95], 200, True),
-        ([0.0, 0.0, 0.0, 0.0], 300, False),
     ],
 )
 def test_the_rule_of_mastery(curve, time, mastered):
@@ -141,5 +129,3 @@ def test_log_rank_by_hand():
 def test_equal_groups_have_p_one():
     assert log_rank(group([], [9, 9]), group([], [9])) == (0.0, 1.0)
     assert log_rank(group([5, 5]), group([5])) == (0.0, 1.0)
-    with pytest.raises(InputError, match="without runs"):
-        log_rank(group([]), group([5]))

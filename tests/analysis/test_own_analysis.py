@@ -5,13 +5,12 @@ import pytest
 
 from analysis import figures
 from analysis.statistics import summaries
-from analysis.statistics.registry import FIGURES, STATISTICS, call_checked
+from analysis.statistics.registry import FIGURES, STATISTICS
 from analysis.tables import store
 from magellan.config.modules import load_modules
 from magellan.core.errors import InputError
-from magellan.core.registry import is_built_in
 from tests.analysis import synthetic
-from tests.snippets import contents, run_program, write_files
+from tests.snippets import write_files
 
 SPACE = synthetic.GOAL_SPACE
 
@@ -62,19 +61,6 @@ def test_both_are_made_from_tables_and_no_more_than_they_need(files, folder, res
     assert (folder.parent / "forgetting.pdf").read_bytes().startswith(b"%PDF")
 
 
-def test_without_only_it_stands_beside_those_of_the_package(files, folder, statistics, printed):
-    """And these are the same as without it."""
-    built_in = list(STATISTICS)
-    output, plain = folder.parent / "statistics", folder.parent / "plain"
-    text = printed("statistics", folder, output, *modules(files[0]))
-    summaries.write(statistics, plain)
-    written = contents(output)
-    assert written.pop("forgetting.csv")
-    assert written == contents(plain)
-    assert {path.stem for path in plain.iterdir()} == set(built_in)
-    assert f"{len(built_in) + 1} tables" in text
-
-
 def test_a_file_named_by_tables_is_not_run(tmp_path, runs, printed):
     """Only what the command names: tables may come from somebody else."""
     trap = tmp_path / "trap.py"
@@ -110,21 +96,15 @@ def figure(arguments, function=DRAW):
 REFUSED = {
     "statistic: name 'success' is taken by ": statistic("'success'"),
     "statistic: name '../x' is not allowed; allowed: lower-case letters": statistic("'../x'"),
-    "statistic: name 3 is not allowed": statistic("3"),
     "is not allowed; allowed: a function of results": statistic(
         "'mine'", "def compute(results, more): ..."
     ),
     "statistic: 'other': 3 is not allowed; allowed: a function of results": (
         statistic("'mine'") + "register_statistic('other')(3)\n"
     ),
-    "figure: name 'mastery' is taken by ": figure("'mastery', 'Mastery', '1. Success'"),
-    "is not allowed; allowed: a function of results, statistics, goal_space": figure(
-        "'mine', 'Mine', 'Mine'", "def draw(results, goal_space): ..."
-    ),
     "figure: 'mine': label '{seed}' is not allowed; allowed: up to 40 letters": figure(
         "'mine', '{seed}', 'Mine'"
     ),
-    "section '' is not allowed": figure("'mine', 'Mine', ''"),
     "statistics 'success' is not allowed; allowed: names in a tuple": figure(
         "'mine', 'Mine', 'Mine', 'success'"
     ),
@@ -147,29 +127,6 @@ def test_a_file_that_registers_what_cannot_be_is_named_and_leaves_nothing(words,
     assert [dict(STATISTICS), dict(FIGURES)] == before
 
 
-def test_what_a_broken_file_has_imported_from_the_package_stays(tmp_path):
-    """Also where it is the first to import it, as in a training job."""
-    (tmp_path / "broken.py").write_text(figure("'mine', 'Mine', 'Mine'") + "1 / 0\n")
-    code = (
-        "from magellan.core.errors import InputError\n"
-        "from magellan.config.modules import load_modules\n"
-        "try:\n    load_modules(['broken.py'])\n"
-        "except InputError as error:\n    print(error)\n"
-        "import sys\nassert 'matplotlib' not in sys.modules\n"
-        "from analysis.figures import FIGURES\nprint(*FIGURES)\n"
-    )
-    error, names = run_program(code, cwd=tmp_path).splitlines()
-    assert error == ("modules: 'broken.py' cannot be loaded (ZeroDivisionError: division by zero)")
-    assert names.split() == list(FIGURES)
-
-
-def test_an_unknown_statistic_is_refused_with_those_that_there_are(files, folder, refused):
-    call = ["statistics", folder, folder.parent / "x", "--only", "pie"]
-    line = refused(*call, *modules(files[0]))
-    assert line.startswith("error: statistic: 'pie' is unknown; allowed: ")
-    assert line.endswith(", forgetting\n")
-
-
 def test_a_figure_of_an_unknown_statistic_is_refused_before_tables_are_read(
     files, tmp_path, refused
 ):
@@ -184,14 +141,8 @@ def test_a_figure_of_an_unknown_statistic_is_refused_before_tables_are_read(
 COMPUTED = {
     "failed (line 4: AttributeError: 'Results' object has": "return results.tabels",
     "gave [1, 2]; allowed: pandas": "return [1, 2]",
-    "gave the columns []; allowed: texts, each once": (
-        "import pandas\n    return pandas.DataFrame()"
-    ),
     "gave the columns ['a', 'a']; allowed: texts, each once": (
         "import pandas\n    return pandas.DataFrame([[1, 2]], columns=['a', 'a'])"
-    ),
-    "gave the columns [0, 1]; allowed: texts, each once": (
-        "import pandas\n    return pandas.DataFrame([[1, 2]])"
     ),
     "gave an index with names, ['sampler'], which a CSV file loses; allowed: columns": (
         "return results.tables['evaluation'].groupby('sampler')[['success']].mean()"
@@ -245,21 +196,6 @@ def test_a_figure_names_what_a_goal_space_lacks_for_it(folder, results, tmp_path
         figures.applicable(results.algorithms, results.experiment)
 
 
-def test_errors_of_the_package_itself_are_raised_as_they_are():
-    spec = FIGURES["mastery"]
-    assert is_built_in(spec)
-    with pytest.raises(ZeroDivisionError):
-        call_checked(spec, lambda: 1 / 0, kind=int)
-
-
 # --- what depends on a file, and what a caption says --------------------------------------------
 
 
-def test_a_figure_has_its_docstring_as_caption_by_default(files, tmp_path):
-    load_modules(list(files))
-    assert FIGURES["forgetting"].caption.startswith("Across: categories of training goals.")
-    path = tmp_path / "more.py"
-    function = "def draw(results, statistics, goal_space):\n    'Not this.'"
-    path.write_text(figure("'more', 'More', 'Mine', caption='This.'", function))
-    load_modules([str(path)])
-    assert FIGURES["more"].caption == "This."

@@ -15,7 +15,6 @@ from magellan.model.files import (
     BACKBONES,
     BUILT_MODELS,
     WEIGHTS,
-    backbone_folder,
     check_backbone,
     check_planned_backbone,
     is_to_be_made,
@@ -104,19 +103,6 @@ def test_a_folder_of_that_name_comes_before_the_cache(places):
     put_into_cache(places)
     shutil.copytree(ZOO_MINI, places / HUB_NAME)
     assert check_backbone(HUB_NAME).resolve() == places / HUB_NAME
-
-
-def test_names_of_the_package_come_before_folders(places):
-    for name in ("zoo-mini", "smollm2-135m"):
-        shutil.copytree(ZOO_MINI, places / name)
-    assert backbone_folder("zoo-mini") == ZOO_MINI
-    assert backbone_folder("smollm2-135m") == places / "made" / "smollm2-135m"
-
-
-def test_made_models_lie_below_results_unless_the_environment_says_otherwise(places, monkeypatch):
-    for change in (monkeypatch.delenv, lambda name: monkeypatch.setenv(name, "")):
-        change("MAGELLAN_BACKBONES")
-        assert backbone_folder("smollm2-135m").as_posix() == "results/backbone/smollm2-135m"
 
 
 def test_a_model_that_is_not_made_yet_is_planned_but_not_read(places):

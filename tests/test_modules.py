@@ -44,7 +44,7 @@ def test_a_rule_of_their_own_remembers(tmp_path):
         SAMPLERS.remove("overdue")
 
 
-@pytest.mark.parametrize("modules", ["[MINE]", "MINE", "{MINE: 1}"])
+@pytest.mark.parametrize("modules", ["[MINE]", "{MINE: 1}"])
 def test_a_check_names_files_and_runs_them_only_on_request(modules, tmp_path, capsys):
     mine, run = tmp_path / "mine.py", tmp_path / "was_run"
     mine.write_text(f"open({str(run)!r}, 'w')")
@@ -108,32 +108,26 @@ def test_an_estimator_that_a_sampler_brings_itself_has_the_samplers_name(tmp_pat
     assert b",mine,train,grasp," in (tmp_path / "run/competence.csv").read_bytes()
 
 
+def registers(arguments):
+    return (
+        "from magellan.samplers import register_sampler\n"
+        f"@register_sampler({arguments})\ndef build(parts, settings): ...\n"
+    )
+
+
 BROKEN = {
-    "no Python": ("def (", "SyntaxError"),
-    "fails": ("1 / 0", "ZeroDivisionError"),
-    "a name that is taken": (
-        "from magellan.samplers import register_sampler\n"
-        "@register_sampler('magellan')\ndef build(parts, settings): ...\n",
-        "sampler: name 'magellan' is taken by",
-    ),
-    "an estimator that is unknown": (
-        "from magellan.samplers import register_sampler\n"
-        "@register_sampler('lost', estimator='nowhere')\ndef build(parts, settings): ...\n",
-        "lost: estimator: 'nowhere' is unknown",
-    ),
-    "a malformed name": (
-        "from magellan.samplers import register_sampler\n"
-        "@register_sampler('My Sampler')\ndef build(parts, settings): ...\n",
-        "name 'My Sampler' is not allowed",
-    ),
+    "SyntaxError": "def (",
+    "ZeroDivisionError": "1 / 0",
+    "sampler: name 'magellan' is taken by": registers("'magellan'"),
+    "lost: estimator: 'nowhere' is unknown": registers("'lost', estimator='nowhere'"),
+    "name 'My Sampler' is not allowed": registers("'My Sampler'"),
 }
 
 
-@pytest.mark.parametrize("case", BROKEN)
-def test_a_broken_file_is_named_and_leaves_nothing(case, tmp_path):
-    text, words = BROKEN[case]
+@pytest.mark.parametrize("words", BROKEN)
+def test_a_broken_file_is_named_and_leaves_nothing(words, tmp_path):
     path = tmp_path / "broken.py"
-    path.write_text(text)
+    path.write_text(BROKEN[words])
     before = list(SAMPLERS), list(ESTIMATORS)
     with pytest.raises(InputError, match="modules: ") as error:
         load_modules([str(path)])
@@ -176,23 +170,18 @@ def run_of(*files, **layer):
     return resolve_run("smoke", [{"sampler": "mine", **named, **layer}])
 
 
-@pytest.mark.parametrize("change", [lambda path: path.write_text(OTHER), os.unlink])
-def test_a_run_names_the_bytes_that_were_loaded(change, mine, tmp_path, monkeypatch):
+def test_a_run_names_the_bytes_that_were_loaded(mine, tmp_path, monkeypatch):
     def advance(trainer, original=Trainer.advance):
-        if mine.exists():
-            change(mine)
+        mine.write_text(OTHER)
         return original(trainer)
 
     monkeypatch.setattr(Trainer, "advance", advance)
     manifest = train(run_of(mine), tmp_path / "run", False, "none")
     assert manifest == json.loads((tmp_path / "run/manifest.json").read_text())
-    (attempt,) = manifest["attempt_log"]
-    for record in (manifest, attempt):
-        assert record["modules"] == {str(mine): sha256(MINE)}
-        assert record["uses"] == {"sampler mine": str(mine)}
     begun = json.loads((tmp_path / "run/attempts.jsonl").read_text().splitlines()[0])
-    assert begun["modules"] == manifest["modules"]
-    assert f"module {mine}, SHA-256 {sha256(MINE)}" in (tmp_path / "run/run.log").read_text()
+    for record in (manifest, *manifest["attempt_log"], begun):
+        assert record["modules"] == {str(mine): sha256(MINE)}
+    assert manifest["uses"] == {"sampler mine": str(mine)}
 
 
 def test_what_is_run_is_what_was_read_even_where_an_earlier_version_was_compiled(tmp_path):
@@ -215,12 +204,10 @@ def test_a_run_does_not_go_on_with_another_version(mine, tmp_path):
     assert words in refusal(train, run_of(mine), tmp_path / "run", True, "none")
     renamed = mine.rename(tmp_path / "renamed.py")
     SAMPLERS.remove("mine")
-    words = words.replace("mine.py", "renamed.py")
-    assert words in refusal(train, run_of(renamed), tmp_path / "run", True, "none")
     renamed.write_text(MINE)
     manifest = train(run_of(renamed), tmp_path / "run", True, "none")
-    first, second = (list(at["modules"].items()) for at in manifest["attempt_log"])
-    assert (first, second) == ([(str(mine), sha256(MINE))], [(str(renamed), sha256(MINE))])
+    modules = [attempt["modules"] for attempt in manifest["attempt_log"]]
+    assert modules == [{str(mine): sha256(MINE)}, {str(renamed): sha256(MINE)}]
 
 
 def test_starts_and_kept_checkpoints_of_another_version_are_refused(mine, tmp_path):

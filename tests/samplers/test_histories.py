@@ -33,17 +33,6 @@ def test_ek_online_can_drop_episodes_that_start_on_an_object(
     assert sampler.probabilities()[8] == pytest.approx((0.125 + carnivore) / 2)
 
 
-def test_ek_online_can_explore_over_goals() -> None:
-    """Plant has all learning progress; the rest is 0.5 over ten goals instead of four groups."""
-    sampler = make("ek_online", explore="goals", **HALF)
-    sampler.update(outcomes((7, 0), (7, 1)))
-    expected = np.full(10, 0.05)
-    expected[7] += 0.5
-    np.testing.assert_allclose(sampler.probabilities(), expected, rtol=1e-12)
-    frequencies = np.bincount(sampler.sample(20_000), minlength=10) / 20_000
-    np.testing.assert_allclose(frequencies, expected, atol=0.02)
-
-
 def test_ek_online_needs_a_feasible_goal() -> None:
     with pytest.raises(InputError, match="all goals are impossible"):
         make("ek_online", FewGoals([0, 0, 0]))

@@ -19,7 +19,7 @@ from magellan.samplers.base import NEVER
 from magellan.samplers.choice import WeightedChoice
 from magellan.samplers.rules import ArmStats, Rule
 from magellan.samplers.scripted import ScriptedSettings
-from magellan.samplers.selection import by_rank, nearest, nearest_draw
+from magellan.samplers.selection import by_rank, nearest_draw
 from magellan.worlds.little_zoo import WholeSpace
 from tests.runs import printed
 from tests.samplers.few_goals import FewGoals, make, outcomes
@@ -66,12 +66,6 @@ def test_buckets_share_a_window_and_the_impossible_has_none() -> None:
     now, delayed = estimator.competence(np.arange(5))
     assert now.tolist() == [0, 1, 0, 0, 0]
     assert delayed.tolist() == [0, 0, 0, 0, 0]
-
-
-def test_windows_of_another_goal_space_are_refused() -> None:
-    four, three = (PerGoalWindows(FewGoals([1] * n)) for n in (4, 3))
-    with pytest.raises(InputError, match=r"saved \(arms, window\) \(3, 100\)"):
-        four.load_state_dict(three.state_dict())
 
 
 def test_windows_are_kept_for_practised_goals_only() -> None:
@@ -134,13 +128,6 @@ def test_the_nearest_draw_is_what_simulation_finds() -> None:
     assert chances[0] == chances[1]
     error = np.sqrt(chances * (1 - chances) / n)
     assert (np.abs(frequencies - chances) <= 5 * error + 2e-4).all()
-
-
-def test_the_nearest_draw_of_certain_arms_is_the_nearest_arm() -> None:
-    """Beliefs from a million episodes each draw as their means do."""
-    rates = np.array([0.05, 0.3, 0.45, 0.62, 0.9])
-    chances = nearest_draw(1e6 * rates, 1e6 * (1 - rates), 0.5, 3)
-    assert chances.tolist() == printed(nearest(rates, 0.5, 3).tolist(), 6)
 
 
 class AlwaysZero:
@@ -251,15 +238,6 @@ def test_a_script_sets_the_shares_of_categories_stage_by_stage() -> None:
         drawn = np.bincount(sampler.sample(4000), minlength=4) / 4000
         assert np.abs(drawn - probabilities).max() < 0.03
         sampler.update(outcomes((0, 1)))
-
-
-def test_a_script_is_taken_up_again_in_its_stage() -> None:
-    stages = [{"updates": 1, "shares": (1, 0, 0, 0, 0)}, {"shares": (0, 1, 0, 1, 0)}]
-    sampler, other = scripted(*stages), scripted(*stages)
-    sampler.update(outcomes((0, 1)))
-    other.load_state_dict(sampler.state_dict())
-    assert other.sample(20).tolist() == sampler.sample(20).tolist()
-    assert 0 not in other.sample(20)
 
 
 def test_a_script_can_belong_to_a_seed() -> None:

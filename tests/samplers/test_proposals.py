@@ -176,13 +176,11 @@ def hang_up(handler) -> None:
 
 ECHO = json.dumps({"choices": [{"message": {"content": f"train: {SECRET}"}}]})
 REPLIES = {
-    "good": ([(200, GOOD)], "train: kind 2", []),
     "once an error": ([(500, "no"), (200, GOOD)], "train: kind 2", ["HTTP 500"]),
     "always an error": ([(503, "no")], None, ["HTTP 503"] * 3),
     "another address": ([(302, "")], None, ["HTTP 302"] * 3),
     "no JSON": ([(200, "<html>")], None, ["JSONDecodeError"] * 3),
     "nested without end": ([(200, "[" * 100_000)], None, ["RecursionError"] * 3),
-    "no choices": ([(200, '{"choices": []}')], None, ["IndexError"] * 3),
     "no text": ([(200, GOOD.replace('"train: kind 2"', "[1]"))], None, ["no text"] * 3),
     "far too much": ([(200, " " * 2**21)], None, ["ValueError"] * 3),
     "too slow": ([drip], None, ["too slow"] * 3),
@@ -272,23 +270,16 @@ def test_what_was_answered_before_a_kill_is_not_asked_again(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (
-            {"model": "server/x"},
-            f"experimenter.model: 'server/x' needs an http(s) address in {URL}",
-        ),
-        ({"model": "no such model"}, "experimenter.model: 'no such model' is missing"),
-        ({"transcript": "no such file"}, "experimenter.transcript: no such file cannot be read"),
-        ({"transcript": __file__}, f"experimenter.transcript: line 1 of {__file__} is no entry"),
-        ({"tokens": 0}, "experimenter.tokens: 0 is not allowed"),
-        ({"on_failure": "wait"}, "experimenter.on_failure: 'wait' is not allowed"),
+        ({"model": "server/x"}, f"model: 'server/x' needs an http(s) address in {URL}"),
+        ({"model": "no such model"}, "model: 'no such model' is missing"),
+        ({"transcript": "no such file"}, "transcript: no such file cannot be read"),
+        ({"transcript": __file__}, f"transcript: line 1 of {__file__} is no entry"),
     ],
 )
 def test_a_wrong_chat_model_ends_a_run_before_it_begins(settings, message, monkeypatch, tmp_path):
     monkeypatch.delenv(URL, raising=False)
-    error = refusal(
-        lambda: trained(config("experimenter", experimenter=settings), tmp_path / "run")
-    )
-    assert error.startswith(message)
+    run = config("experimenter", experimenter=settings)
+    assert refusal(trained, run, tmp_path / "run").startswith(f"experimenter.{message}")
     assert not (tmp_path / "run").exists()
 
 

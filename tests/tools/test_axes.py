@@ -13,7 +13,6 @@ from analysis.statistics.standing import standings
 from analysis.studies import axes as study
 from analysis.tables.printing import chance, render
 from magellan.core.errors import InputError
-from magellan.samplers import SAMPLERS, GoalSampler, Rule, register_sampler
 from magellan.tools import axes
 from tests.pages import REFERENCE, between_markers, frontier_tests, page
 from tests.test_curriculum import OF_MODELS, without
@@ -58,19 +57,6 @@ axes.table(["online", "oracle"], 1, Path({str(path)!r}), print)
     assert len(path.read_text().splitlines()) == 3
 
 
-def test_the_origin_of_kept_rows_is_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(axes, "UPDATES", 3)
-    monkeypatch.setattr(axes, "AXES", {})
-    path, about = tmp_path / "axes.csv", tmp_path / "axes.json"
-    axes.table(["random"], 1, path, print)
-    own = json.loads(about.read_text())
-    about.write_text(json.dumps({**own, "code_version": "older"}))
-    axes.table(["random"], 1, path, print)
-    assert json.loads(about.read_text())["code_version"] == "older"
-    axes.table(["random", "online"], 1, path, print)
-    assert json.loads(about.read_text())["code_version"] == f"older, {own['code_version']}"
-
-
 @pytest.mark.parametrize("name", axes.READ_ALL)
 def test_a_sampler_that_reads_all_goals_runs_with_more_than_the_pool(name, monkeypatch):
     monkeypatch.setattr(axes, "UPDATES", 12)
@@ -78,23 +64,6 @@ def test_a_sampler_that_reads_all_goals_runs_with_more_than_the_pool(name, monke
     setting = replace(axes.BASE, goals=pool + 1_000)
     assert np.isfinite(axes.run(name, setting, 1)[0])
     assert np.isnan(axes.run(name, replace(setting, goals=axes.MOST + 1), 1)[0])
-
-
-def test_a_rule_of_ones_own_may_read_all_goals(monkeypatch):
-    class Now(Rule):
-        def weights(self, arms):
-            return arms.now
-
-    @register_sampler("now", estimator="learned")
-    def build(parts, settings):
-        return GoalSampler(parts.goals, parts.estimator, Now(), parts.epsilon, parts.rng)
-
-    monkeypatch.setattr(axes, "UPDATES", 6)
-    try:
-        pool = axes.CONSTANTS["competence"]["pool"]
-        assert np.isfinite(axes.run("now", replace(axes.BASE, goals=pool + 1_000), 1)[0])
-    finally:
-        SAMPLERS.remove("now")
 
 
 def test_the_order_that_is_known():
@@ -190,18 +159,3 @@ def test_a_group_that_cannot_be_solved_at_first_is_starved_or_not(
     before, after, end = axes.starved(name, 1)
     assert (end >= 0.125) == comes_back
     assert max(before, after, end) <= 1.0
-
-
-def test_starvation_is_written_for_each_sampler_and_seed(tmp_path, monkeypatch):
-    monkeypatch.setattr(axes, "UPDATES", 100)
-    axes.starvation(["dump", "random"], 2, tmp_path / "starved.csv", print)
-    rows = list(csv.reader((tmp_path / "starved.csv").open()))
-    assert tuple(rows[0]) == axes.STARVED_COLUMNS
-    assert [row[:2] for row in rows[1:]] == [
-        ["dump", "1"],
-        ["dump", "2"],
-        ["random", "1"],
-        ["random", "2"],
-    ]
-    with pytest.raises(InputError, match=r"^--samplers: 'dmp'"):
-        axes.starvation(["dmp"], 1, tmp_path / "starved.csv", print)

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections import Counter
 
 import numpy as np
 import pandas as pd
@@ -55,16 +54,6 @@ def test_moments_are_the_start_what_was_kept_and_the_end(read):
     assert [moments[i] for i in range(4)] == updates
     assert sorted(vectors) == ["0", "1", "2", "3"]
     assert len(predictions) == 4 * len(goals)
-
-
-def test_goals_are_some_of_each_category_and_split(read):
-    _, goals, *_ = read
-    counts = Counter((row["split"], row["category"]) for row in goals)
-    assert len(counts) == 10
-    assert set(counts.values()) == {4}
-    for row in goals:
-        is_category = row["kind"] == row["category"].replace("_", " ").capitalize()
-        assert is_category == (row["category"] != "impossible")
 
 
 def test_before_training_they_are_those_of_a_new_run(read):

@@ -101,11 +101,14 @@ def card_of(config, state):
 def test_the_card_describes_the_training():
     config = config_of("zoo-mini")
     state = state_of(make(config))
+    rows = [*state["record"]["tables"]["evaluation"]]
+    rows.append([7, 70, 20, "train", "a|\x1b[2J\n# b", 4, 0.5, *CRITIC])
+    state["record"] = {"tables": {"evaluation": rows}}
     _, front, text = card_of(config, state).split("---\n", 2)
     assert "base_model" not in yaml.safe_load(front)  # a hub has none of that name
     assert "| language model | `zoo-mini` |" in text
-    assert yaml.safe_load(front)["library_name"] == "peft"
     assert "| grasp | 0.75 (n = 4) | 0.33 (n = 3) |" in text
+    assert r"| a\|\x1b[2J\n# b | 0.50 (n = 4) |" in text
     assert "0.25" not in text  # an earlier evaluation
     assert "| budget | 20 of 120 episodes |" in text
     assert "**not complete**" in text
@@ -142,15 +145,6 @@ def test_of_a_run_with_phases_the_last_one_counts():
     state["next_evaluation"] = 121
     assert "not complete" in card_of(config, {**state, "phase": 1})
     assert "not complete" not in card_of(config, state)
-
-
-def test_what_comes_from_a_file_moves_no_cursor_and_makes_no_cell():
-    config = config_of("zoo-mini")
-    state = state_of(make(config))
-    state["record"] = {
-        "tables": {"evaluation": [[0, 0, 0, "train", "a|\x1b[2J\n# b", 4, 0.5, *CRITIC]]}
-    }
-    assert r"| a\|\x1b[2J\n# b | 0.50 (n = 4) |" in card_of(config, state)
 
 
 def test_a_disk_that_is_full_leaves_nothing(tmp_path, monkeypatch):

@@ -18,7 +18,6 @@ from magellan.tools import trained
 from magellan.tools.trained import TrainedAgent
 from magellan.tools.watch import chosen_goal, watch
 from magellan.training.evaluate import play
-from magellan.worlds import WORLDS
 from tests.runs import error_line, printed
 from tests.snippets import ROOT, raising
 
@@ -62,53 +61,33 @@ def test_it_plays_as_in_an_evaluation(agent, backend):
         rng = np.random.default_rng(seed)
         (success,) = play(backend, backend.codec, goals, np.array([position]), rng)
         assert reached == bool(success)
-        assert ("Goal reached in " in text) == reached
-        assert ("Goal not reached in " in text) == (not reached)
+        assert ("Goal reached in " in text) == reached != ("Goal not reached in " in text)
         outcomes.append(reached)
     assert len(set(outcomes)) == 2
 
 
-def test_the_numbers_shown_are_those_of_the_agent(agent, backend):
-    _, text = watched(agent, backend)
+@pytest.mark.parametrize("greedy", [False, True])
+def test_the_numbers_shown_are_those_of_the_agent(agent, backend, greedy):
+    _, text = watched(agent, backend, greedy=greedy)
+    assert "Category: Grow carnivore\n" in text
+    assert "Goal: Grow lion\nYou see: baby lion, water, baby cow, carrot seed\n" in text
     steps = list(steps_of(text))
     assert 1 <= len(steps) <= 15
     for prompt, shown, taken in steps:
         actions = [action for action, *_ in shown]
         (state,) = backend.codec.pack([prompt], [actions])
         chances, values = backend.probabilities([state])[0], backend.values([state])[0]
-        assert taken in actions
+        assert taken == actions[chances.argmax()] if greedy else taken in actions
         for (_, chance, bar, value), right, worth in zip(shown, chances, values, strict=True):
             assert float(chance) == printed(right, 3)
             assert float(value) == printed(worth, 3)
             assert len(bar) == round(20 * right)
-    prompt = steps[0][0]
-    prompts = stack(backend.codec.pack([prompt], [()]))
+    prompts = stack(backend.codec.pack([steps[0][0]], [()]))
     now, delayed = backend.competence(prompts, (CURRENT, DELAYED))[:, 0]
     assert abs(now - delayed) > 1e-3
     assert f"Predicted competence: {now:.3f} now, {delayed:.3f} delayed\n" in text
-    assert "\r" not in text
-    assert "\x1b" not in text
     assert text.isascii()
-
-
-def test_the_named_goal_is_played(agent, backend):
-    _, text = watched(agent, backend)
-    assert "Category: Grow carnivore\n" in text
-    assert "Goal: Grow lion\nYou see: baby lion, water, baby cow, carrot seed\n" in text
-    held_out = ["--goal", "Grasp tiger", "--objects", "tiger", "water", "cow", "cow"]
-    _, text = watched(agent, backend, words=held_out)
-    assert "Category: Grasp, with a held-out object\n" in text
-    impossible = ["--goal", "Grow lion", "--objects", "door", "water", "cow", "carrot"]
-    assert "Category: Impossible\n" in watched(agent, backend, words=impossible)[1]
-
-
-def test_greedy_takes_the_most_probable_action(agent, backend):
-    _, text = watched(agent, backend, greedy=True)
-    for prompt, shown, taken in steps_of(text):
-        (state,) = backend.codec.pack([prompt], [[action for action, *_ in shown]])
-        assert taken == shown[int(backend.probabilities([state])[0].argmax())][0]
-    texts = {watched(agent, backend, seed)[1] for seed in range(4)}
-    assert len({tuple(taken for *_, taken in steps_of(text)) for text in texts}) > 1
+    assert not {"\r", "\x1b"} & set(text)
 
 
 def test_a_goal_is_drawn_from_those_of_the_run(agent):
@@ -118,25 +97,10 @@ def test_a_goal_is_drawn_from_those_of_the_run(agent):
         assert np.array_equal(space.codes_at(np.arange(80)), goals.codes_at(np.arange(80)))
         drawn.add(goals.goal(position).category)
     assert drawn == set(goals.world.categories.feasible)
-    space, position = chosen_goal(agent, None, None, "impossible", 0)
-    assert space.goal(position).category == "impossible"
     few = SimpleNamespace(goals=goals.world.goals("1-0-2-0-0", 0))
     with pytest.raises(ValueError, match=r"no goal of it; allowed: impossible, grow_plant$"):
         chosen_goal(few, None, None, "grasp", 0)
-    space, position = chosen_goal(few, None, None, None, 0)
-    assert space.goal(position).category == "grow_plant"
-
-
-def test_every_goal_of_the_world_can_be_named():
-    world = WORLDS["little_zoo"]
-    for split in ("train", "unseen"):
-        goals = world.goals("20-20-20-20-20", 0, split)
-        for position in range(len(goals)):
-            goal = goals.goal(position)
-            named = world.named_goal(goal.text, goal.objects)
-            assert named.split == split
-            assert named.goal(0) == goal
-            assert named.codes_at(np.array([0])) == goals.codes_at(np.array([position]))
+    assert chosen_goal(few, None, None, None, 0)[0].counts()["grow_plant"] == 2
 
 
 def test_a_step_waits_for_a_line(agent, backend):
@@ -146,7 +110,7 @@ def test_a_step_waits_for_a_line(agent, backend):
     for answers in ("\nq\n", "\n"):
         reached, text = watched(agent, backend, answers=answers)
         assert not reached
-        assert text.endswith("\nStopped.\n" if answers == "\n" else "Stopped.\n")
+        assert text.endswith("Stopped.\n")
         assert text.count("Takes: ") == 1
 
 
@@ -154,14 +118,9 @@ def test_a_step_waits_for_a_line(agent, backend):
     ("words", "expected"),
     [
         (["--goal", "Grow lion"], "--goal: 'Grow lion' is not allowed without --objects"),
-        (["--objects", "lion"], "--objects: ['lion'] is not allowed without --goal"),
         ([*LION, "--category", "grasp"], "--category: 'grasp' is not allowed with --goal"),
         (LION[:-1], "objects = ['lion', 'water', 'cow']: allowed are 4 object types"),
-        ([*LION, "cow"], "'carrot', 'cow']: allowed are 4 object types"),
-        ([*LION[:-1], "dragon"], "objects = 'dragon': allowed are door, "),
-        (["--goal", "Eat lion", *LION[2:]], "goal = 'Eat lion': allowed is Grasp or Grow"),
         (["--goal", "Grow\x1b[2J", *LION[2:]], "goal = 'Grow\\x1b[2J'"),
-        (["--goal", "Grow elf", *LION[2:]], "goal = 'Grow elf', its object = 'elf': allowed are"),
         ([*LION[:-1], "tiger"], "not a goal of this world; allowed are a training object"),
         (["--category", "fly"], "category = 'fly': allowed are impossible, grasp"),
         (["--device", "tpu"], "backend.device: 'tpu' is not allowed"),
@@ -175,22 +134,12 @@ def test_a_goal_that_cannot_be_watched(words, expected, complete, capsys):
 def test_the_process_is_settled_before_the_models_first_product(agent, monkeypatch):
     """PyTorch asks once whether products on a GPU are to be deterministic: at the first one."""
     calls = []
-
-    def build(*_):
-        calls.append("model")
-        raise Stop
-
     monkeypatch.setattr(machine, "configure_torch", lambda *how: calls.append(how))
-    monkeypatch.setattr(trained, "make_backend", build)
-    for given, deterministic in (({}, True), ({"deterministic": False}, False)):
-        calls.clear()
-        with pytest.raises(Stop):
+    monkeypatch.setattr(trained, "make_backend", raising(ZeroDivisionError()))
+    for given in ({}, {"deterministic": False}):
+        with pytest.raises(ZeroDivisionError):
             agent.backend(given)
-        assert calls == [(1, deterministic), "model"]
-
-
-class Stop(Exception):
-    pass
+    assert calls == [(1, True), (1, False)]
 
 
 def test_too_little_memory_to_watch_is_one_line(complete, monkeypatch, capsys):
@@ -201,9 +150,7 @@ def test_too_little_memory_to_watch_is_one_line(complete, monkeypatch, capsys):
     no_memory = RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")
     monkeypatch.setattr(LocalBackend, "load_state_dict", raising(no_memory))
     assert main(["watch", str(complete)]) == 71
-    assert error_line(capsys).startswith(
-        "error: out of memory (RuntimeError: CUDA out of memory. Tried"
-    )
+    assert error_line(capsys).startswith("error: out of memory (RuntimeError: CUDA out of memory.")
 
 
 def start(complete, *more):

@@ -6,7 +6,7 @@ import pytest
 
 from magellan.config import resolve_run
 from magellan.core.errors import InputError
-from magellan.jobs.checkpoint import Checkpoints, decode, points
+from magellan.jobs.checkpoint import Checkpoints, decode
 from magellan.jobs.run import train
 from magellan.launcher.run import resumes
 from tests.runs import tables, trained
@@ -78,26 +78,10 @@ def test_what_another_run_has_kept_is_not_taken_for_this_ones(whole, tmp_path):
     assert tables(tmp_path / "run") == tables(whole)
 
 
-def test_a_run_in_a_numbered_folder_is_no_checkpoint_of_the_one_above(tmp_path):
-    """Runs named by their seeds, then a run in their parent folder."""
-    train(config(seed=1), tmp_path / "1", False, "none")
-    assert points(tmp_path) == []
-    train(config(), tmp_path, False, "none")
-    assert points(tmp_path) == [50, 100]
-
-
-@pytest.mark.parametrize("name", ["50", "50/checkpoints"])
-def test_a_link_at_its_place_is_refused(tmp_path, name):
+def test_a_link_at_its_place_is_refused(tmp_path):
     (tmp_path / "elsewhere").mkdir()
     output = tmp_path / "run"
-    (output / name).parent.mkdir(parents=True)
-    (output / name).symlink_to(tmp_path / "elsewhere")
+    (output / "50").mkdir(parents=True)
+    (output / "50/checkpoints").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(InputError, match=r"^--output: .* is a symbolic link; allowed"):
         train(config(), output, False, "none")
-
-
-def test_a_run_without_checkpoints_is_not_replaced_by_another(whole, tmp_path):
-    shutil.copytree(whole, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints", "50"))
-    with pytest.raises(InputError, match=r"^--output: .* holds another run \(manifest.json, ident"):
-        train(config(seed=1), tmp_path / "run", True, "none")
-    assert tables(tmp_path / "run") == tables(whole)

@@ -66,17 +66,6 @@ def test_a_run_from_a_kept_checkpoint_is_the_whole_run(sampler, until, long, tmp
     assert f"was at {until}, {until}/" in (tmp_path / "started" / "run.log").read_text()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("unit", ["steps", "updates"])
-def test_kept_by_what_the_budget_counts(unit, tmp_path):
-    until = {"steps": 400, "updates": 11}[unit]
-    every = {"evaluate_every": 3 * until, "keep_every": until}
-    ends = {"agent": {"num_envs": 32}, "budget": {**every, unit: 2 * until}}
-    runs.trained(long_run(**ends), tmp_path / "long")
-    assert points(tmp_path / "long") == [until, 2 * until]
-    check_start(short_run("online", until, **ends), tmp_path / "long" / str(until), tmp_path)
-
-
 def test_a_round_that_passes_several_points_keeps_them_all(tmp_path):
     budget = {"practice_window": 3, "keep_every": 3}
     agent = {"num_envs": 32, "steps_per_update": 160}
@@ -122,30 +111,12 @@ def test_a_checkpoint_that_does_not_fit_is_refused(long, tmp_path):
     message = refused(long / "45", until=45)
     assert f"{long}/45 holds no checkpoint; allowed: a run that is the same up to 45 epi" in message
     assert message.endswith(allowed.replace("/60", "/45"))
-    message = refused(tmp_path / "45", until=45)
-    assert f"{tmp_path}/45 holds no checkpoint; allowed: " in message
-    message = refused(long / "90")
-    assert "is a run at 90 episodes; allowed: a run that is the same up to 60 episodes" in message
-    assert message.endswith(allowed)
+    assert "is a run at 90 episodes; allowed: a run that is the same up to" in refused(long / "90")
     message = refused(long / "60", agent={"gamma": 0.9})
     assert "belongs to a run with another configuration: agent.gamma is 0.9 here" in message
     assert message.endswith(allowed)
-    assert "observers" in refused(long / "60", observers=["learned"])
     assert "budget.episodes is 60 here and 120 there" in refused(long)
-    assert refused(long).endswith(allowed)
-    message = refused(long / "60", budget={"practice_window": 7, "episodes": 90})
-    assert "budget.practice_window is 7 here and 30 there" in message
-
-
-def test_a_row_of_practice_across_the_start_is_refused(tmp_path):
-    layer = {"budget": {"practice_window": 50}}
-    runs.trained(long_run(**layer), tmp_path / "long")
-    message = refusal(tmp_path / "long/60", tmp_path / "r", sampler="random", until=60, **layer)
+    across = {"budget": {"practice_window": 50}}
+    runs.trained(long_run(**across), tmp_path / "long")
     words = "a row of practice.csv continues past 60 episodes: budget.practice_window is 50"
-    assert words in message
-
-
-def test_a_run_in_a_folder_that_is_called_by_a_number_is_a_run(tmp_path):
-    run = short_run("random", 30)
-    runs.trained(truncated(run, 30), tmp_path / "7")
-    check_start(run, tmp_path / "7", tmp_path)
+    assert words in refused(tmp_path / "long/60", **across)

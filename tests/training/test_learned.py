@@ -10,9 +10,7 @@ from magellan.backends.local import LocalBackend
 from magellan.competence.base import Outcomes
 from magellan.competence.learned import LearnedCompetence, LearnedSettings
 from magellan.competence.registry import EstimatorParts
-from magellan.config import run_model
 from magellan.core.randomness import stream
-from magellan.jobs.checkpoint import Checkpoints
 from magellan.model.backbone import ADAPTERS, Backbone
 from magellan.model.settings import BackboneConfig
 from magellan.worlds.little_zoo import GoalSpace
@@ -136,15 +134,6 @@ def test_delayed_copy_moves_at_a_refresh_only_and_equals_an_old_competence():
         history.append(now)
 
 
-def test_competence_is_constant_between_refreshes():
-    learned = make(refresh=3, delay=3)
-    start = competence(learned)[0].copy()
-    for changes in (False, False, True):
-        learned.update(outcomes(learned))
-        assert learned.changed().tolist() == (list(range(32)) if changes else [])
-        assert (competence(learned)[0] != start).any() == changes
-
-
 def test_it_learns_which_goals_succeed():
     learned = make(refresh=40, delay=40, learning_rate=2e-3, batch_size=32)
     practise(learned, 120)
@@ -179,18 +168,7 @@ def test_recent_episodes_are_drawn_by_rank():
     np.testing.assert_allclose(draws, np.array([1, 2, 3, 4]) / 10, atol=0.015)
 
 
-def test_batch_size_of_a_refresh_does_not_matter():
-    small, large = (make(mode="per_token", refresh_batch=size) for size in (5, 512))
-    assert small.backend.passes == large.backend.passes == "transformers"
-    check_predictions(competence(small), large, range(32))
-
-
 POOL = {"refresh": 2, "delay": 4, "pool": 12}
-
-
-def test_a_small_space_is_its_own_pool():
-    assert make(pool=32).candidates() is None
-    assert make(pool=31).candidates() is not None
 
 
 def test_a_pool_is_drawn_anew_at_each_refresh_and_scored_now_and_delayed():
@@ -210,13 +188,6 @@ def test_a_pool_is_drawn_anew_at_each_refresh_and_scored_now_and_delayed():
     assert np.abs(np.subtract(*competence(learned))).max() > 1e-3
 
 
-def test_a_pool_predicts_of_its_goals_what_the_whole_space_would():
-    pooled, whole = make(**POOL), make(**{**POOL, "pool": 32})
-    for estimator in (pooled, whole):
-        practise(estimator, 8)
-    check_predictions(competence(pooled), whole, pooled.candidates())
-
-
 def test_every_goal_comes_into_the_pool_equally_often():
     learned = make(**POOL)
     learned.predict = lambda goals, positions: (np.zeros(len(positions)),) * 2
@@ -225,17 +196,3 @@ def test_every_goal_comes_into_the_pool_equally_often():
         learned._refresh()
         counts[learned.candidates()] += 1
     np.testing.assert_allclose(counts, 1_600 * 6 / 32, atol=5 * np.sqrt(300))
-
-
-@pytest.mark.parametrize("updates", [1, 3, 6])
-def test_a_pool_survives_a_checkpoint(updates, tmp_path):
-    learned, copy = make(**POOL), make(**POOL)
-    practise(learned, updates)
-    checkpoints = Checkpoints(tmp_path, run_model()())
-    checkpoints.save(state(learned))
-    load(copy, checkpoints.load().state)
-    for _ in range(4):
-        np.testing.assert_array_equal(learned.candidates(), copy.candidates())
-        np.testing.assert_array_equal(competence(learned), competence(copy))
-        for estimator in (learned, copy):
-            estimator.update(outcomes(estimator))

@@ -10,10 +10,9 @@ from magellan.competence.learned_groups import (
     renumbered,
     whitened,
 )
-from magellan.core.errors import InputError
 from tests import runs
 from tests.training import test_learned
-from tests.training.test_learned import load, practise, state
+from tests.training.test_learned import practise
 
 OFTEN = {"refresh": 2, "delay": 4, "regroup": 3, "regions": 5}
 
@@ -48,23 +47,6 @@ def test_regions_are_drawn_anew_every_few_refreshes_and_competence_at_each():
     assert refreshed == [2, 4, 6, 8, 10, 12]
 
 
-@pytest.mark.parametrize("updates", [5, 6])
-def test_state_round_trip_continues_the_same(updates):
-    groups, copy = make(), make()
-    practise(groups, updates)
-    load(copy, state(groups))
-    for _ in range(8):
-        for estimator in (groups, copy):
-            practise(estimator, 1)
-        np.testing.assert_array_equal(groups.arms.region, copy.arms.region)
-        np.testing.assert_array_equal(*(e.competence(e.known()) for e in (groups, copy)))
-
-
-def test_more_goals_than_are_read_are_refused():
-    with pytest.raises(InputError, match=r"competence\.pool: 31 is not allowed for 32 goals with"):
-        make(pool=31)
-
-
 def test_two_estimators_with_one_head_are_refused():
     message = runs.refusal(runs.config, "regions", observers=["learned"])
     assert message.startswith("observers: learned and learned_groups in one run are not allowed")
@@ -79,13 +61,6 @@ def test_kinds_that_lie_apart_get_regions_of_their_own():
     region = kmeans(whitened(vectors, MIN_VARIANCE), 6)
     for number in range(6):
         assert len(set(kind[region == number])) == 1  # and there is one
-
-
-def test_goals_that_look_alike_are_in_one_region():
-    vectors = np.repeat([[0.0, 1.0], [1.0, 0.0]], 4, axis=0)
-    region = kmeans(whitened(vectors, MIN_VARIANCE), 5)
-    assert set(region) == {0, 1}
-    assert set(region[:4]).isdisjoint(region[4:])
 
 
 def test_regions_keep_the_numbers_of_those_that_they_come_from():

@@ -71,14 +71,6 @@ def test_after_the_trial_no_prompt_is_read_by_the_tokenizer(monkeypatch):
 
 
 @BOTH
-def test_parts_spell_the_prompts(split):
-    goals = GoalSpace(np.random.default_rng(1).integers(SPLITS[split].size, size=300), split)
-    words = PARTS.texts()
-    for position, parts in enumerate(PARTS.of(goals, np.arange(300))):
-        assert "".join(words[part] for part in parts) == goals.prompt(position)
-
-
-@BOTH
 def test_the_trial_sets_every_part_beside_every_part_that_can_follow(split):
     def pairs(goals, positions):
         parts = PARTS.of(goals, positions)

@@ -1,12 +1,9 @@
 """Whole runs: repeatable, evaluated without side effects."""
 
-import json
-
 import pytest
 
 from magellan.cli import main
 from magellan.config import RunConfig, identity, resolve_run
-from magellan.core.columns import COLUMNS
 from magellan.core.errors import InputError
 from magellan.jobs import run
 from magellan.jobs.run import train
@@ -32,17 +29,6 @@ def test_same_seed_same_tables_and_another_seed_others(undisturbed, tmp_path):
     assert tables(trained(other, tmp_path / "other"))["practice"] != undisturbed["practice"]
 
 
-@pytest.mark.parametrize("sampler", ["random", "online", "ek_online"])
-def test_baselines_leave_all_tables(sampler, tmp_path):
-    manifest = train(config(sampler), tmp_path, resume=False, progress="none")
-    rows = (tmp_path / "evaluation.csv").read_text().splitlines()
-    assert rows[0] == ",".join(COLUMNS["evaluation"])
-    assert len(rows) == 1 + 3 * 2 * 4  # evaluations at 0, 60, 120; two splits; four categories
-    assert manifest["status"] == "complete"
-    assert manifest["episodes"] >= 120
-    assert json.loads((tmp_path / "manifest.json").read_text()) == manifest
-
-
 def test_evaluation_touches_no_training_stream(undisturbed, tmp_path):
     rarely = tables(trained(config(evaluate_every=120, evaluation_goals=1), tmp_path))
     for name in ("practice", "training"):
@@ -56,14 +42,6 @@ def test_a_failing_construction_leaves_no_litter(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="weights are missing"):
         train(config(), tmp_path / "new" / "run", resume=False, progress="none")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_model_is_built_once(tmp_path, monkeypatch):
-    built = []
-    made = run.make_trainer
-    monkeypatch.setattr(run, "make_trainer", lambda *given: built.append(1) or made(*given))
-    train(config("random"), tmp_path, resume=False, progress="none")
-    assert len(built) == 1
 
 
 def test_state_before_the_first_update_is_kept_too():

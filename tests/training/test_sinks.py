@@ -45,7 +45,6 @@ def test_curves_change_no_table_and_have_every_evaluation(writer, tmp_path):
     assert writer.points == []
     train_with_curves(tmp_path / "curves")
     assert tables(tmp_path / "curves") == tables(tmp_path / "plain")
-    assert (tmp_path / "curves" / progress.TENSORBOARD).is_dir()
     expected = [
         (f"success/{row['split']}/{row['category']}", float(row["success"]), int(row["update"]))
         for row in rows(tmp_path / "curves", "evaluation")

@@ -21,7 +21,6 @@ from tests.analysis.test_figures import visible_texts
 FULL, HALF, EMPTY = synthetic.GOAL_SPACE, "40-20-12-8-8", "25k"
 EXPERIMENT = synthetic.experiment(goal_spaces=(FULL, HALF, EMPTY), seeds=(0, 1, 2))
 PLAN = synthetic.plan(EXPERIMENT)
-NAMED = [coverage.run_of(run.declared()) for run in PLAN]
 MISSING = [
     Run(sampler, "default", goal_space, seed)
     for sampler, goal_space, seed in [
@@ -65,17 +64,6 @@ def partial(there, tmp_path_factory):
     return results, summaries.compute(results)
 
 
-def test_by_default_missing_runs_are_counted_and_the_first_ones_named(there):
-    with pytest.raises(InputError) as error:
-        store.combine(there, EXPERIMENT)
-    text = str(error.value)
-    assert text.startswith("combine: no run for 20 of 36 that the experiment declares: ")
-    names = [coverage.run_name(run) for run in NAMED]
-    absent = [name for name in names if name in map(coverage.run_name, MISSING)]
-    assert [name in text for name in absent] == [True] * 5 + [False] * 15
-    assert text.endswith("; and 15 more")
-
-
 def test_every_declared_run_is_either_there_or_listed_as_missing(partial):
     results, _ = partial
     listed = [coverage.run_of(entry) for entry in results.manifest["missing"]]
@@ -89,14 +77,6 @@ def test_every_declared_run_is_either_there_or_listed_as_missing(partial):
     assert results.seed_counts(FULL) == (2, 3, 3, 1)
 
 
-def test_a_complete_grid_lists_nothing_whatever_was_allowed(runs):
-    declared = synthetic.experiment() | {"allow_incomplete": True}
-    results = store.combine(runs, declared, incomplete=runs[0])
-    assert results.manifest == store.combine(runs, synthetic.experiment()).manifest
-    assert results.manifest["missing"] == []
-    assert "allow_incomplete" not in results.experiment
-
-
 @pytest.mark.parametrize(
     "run",
     [Run("online", "default", FULL, 1), Run("online", "default", FULL, 9), MISSING[0]],
@@ -104,11 +84,9 @@ def test_a_complete_grid_lists_nothing_whatever_was_allowed(runs):
 )
 def test_a_wrong_list_of_missing_runs_is_refused(partial, run):
     results, _ = partial
-    entry = dict(run._asdict(), reason="", log=None)
-    missing = [*results.manifest["missing"], entry]
-    with pytest.raises(InputError, match="cannot be listed") as error:
+    missing = [*results.manifest["missing"], dict(run._asdict(), reason="", log=None)]
+    with pytest.raises(InputError, match=r"cannot be listed|seed 9"):
         store.diagnose(synthetic.with_manifest(results, missing=missing))
-    assert coverage.run_name(run) in str(error.value)
 
 
 def test_a_hole_that_the_manifest_does_not_list_is_refused(partial):
@@ -174,40 +152,11 @@ def test_the_others_rest_on_the_runs_that_are_there(partial):
 # --- figures, summary, comparison -------------------------------------------------------------
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("goal_space", [FULL, HALF])
-def test_every_applicable_figure_is_drawn_with_its_numbers_of_seeds(partial, goal_space):
-    results, statistics = partial
-    names = figures.applicable(results.algorithms_in(goal_space), results.experiment)
-    assert ("calibration" in names) == (goal_space == FULL)
-    for name in names:
-        figure = figures.draw(name, results, statistics, goal_space)
-        words = " ".join(text.get_text() for text in visible_texts(figure))
-        chosen = "n = 1 to 3 seeds " if goal_space == FULL else "n = 3 seeds "
-        wanted = {"calibration": "n = 1 seed ", "exploitation": chosen}
-        wanted["overview"] = "mean of 1 to 3 runs"
-        assert wanted.get(name, "n = 1 to 3 seeds ") in words, name
-        shown = visible_texts(figure)
-        for text in shown:
-            box = text.get_window_extent()
-            assert box.x0 >= 0, text.get_text()
-            assert box.x1 <= figure.bbox.x1, text.get_text()
-        labels = {text.get_text() for text in shown}
-        if name not in ("calibration", "overview"):
-            count = 2 if goal_space == FULL else 1
-            everyone = {f"Random, n = {count}", "EK-Online-ALP, n = 3"}
-            assert everyone - labels == (
-                {f"Random, n = {count}"} if name == "exploitation" else set()
-            )
-        assert goal_space == FULL or "MAGELLAN" not in " ".join(labels)
-    assert goal_space == FULL or len(names) == 8
-
-
-def test_figures_that_lost_their_sampler_and_goal_spaces_without_runs_are_refused(partial):
-    with pytest.raises(InputError, match="magellan"):
-        figures.draw("calibration", *partial, HALF)
-    with pytest.raises(InputError, match="25k"):
-        figures.draw("practice", *partial, EMPTY)
+def test_figures_say_how_many_seeds_there_are(partial):
+    figure = figures.draw("success_by_category", *partial, FULL)
+    texts = [text.get_text() for text in visible_texts(figure)]
+    assert "n = 1 to 3 seeds " in " ".join(texts)
+    assert {"Random, n = 2", "EK-Online-ALP, n = 3"} <= set(texts)
 
 
 def test_the_summary_lists_what_is_missing_and_the_seeds_of_each_sampler(
@@ -228,13 +177,6 @@ def test_the_summary_lists_what_is_missing_and_the_seeds_of_each_sampler(
     assert "(" not in table.loc["MAGELLAN", "Grasp"]
 
 
-def test_the_summary_of_a_complete_grid_has_no_note_and_no_column_of_n(results, statistics):
-    text = to_markdown(summary, results, statistics)
-    assert text.startswith("**MAGELLAN minus each other")
-    assert "Incomplete" not in text
-    assert "n" not in summary.SummaryTables(results, statistics, FULL).success("train").columns
-
-
 # --- coverage and reasons ---------------------------------------------------------------------
 
 
@@ -242,16 +184,17 @@ DECLARED = synthetic.experiment(seeds=(7,), samplers=("online",))
 (RUN,) = synthetic.plan(DECLARED)
 
 
-def attempt(*ends):
-    def write(folder, job_log):
-        for reason in ends:
-            attempts = Attempts(folder, "hash")
-            attempts.begin(None)
-            if reason is not None:
-                attempts.end(reason)
-        (folder / "run.log").write_text("what happened\n")
+def attempt(folder, log):
+    for reason in ("stopped: SIGTERM", "not finite: a\n b"):
+        attempts = Attempts(folder, "hash")
+        attempts.begin(None)
+        attempts.end(reason)
+    (folder / "run.log").write_text("what happened\n")
 
-    return write
+
+def killed(folder, log):
+    attempt(folder, log)
+    Attempts(folder, "hash").begin(None)
 
 
 def job_log(text):
@@ -275,26 +218,18 @@ def another_identity(folder, log):
 
 REASONS = {
     "never begun": (lambda folder, log: None, "not started", None),
-    "last attempt": (attempt("stopped: SIGTERM", "not finite: loss"), "not finite: loss", "run"),
-    "killed": (attempt("stopped: SIGTERM", None), coverage.NO_END, "run"),
-    "outputs deleted": (attempt("complete"), coverage.FILES_GONE, "run"),
-    "several lines": (attempt("failed: X: a\n b"), "failed: X: a b", "run"),
+    "last attempt": (attempt, "not finite: a b", "run"),
+    "killed": (killed, coverage.NO_END, "run"),
     "refused before it began": (
-        job_log("half way\nerror: backbone.model: nowhere\n\n"),
-        "error: backbone.model: nowhere",
+        job_log("half way\nerror: \x1b[31mnowhere\n\n"),
+        "error: \\x1b[31mnowhere",
         "job",
     ),
-    "empty job log": (job_log(""), "not started", "job"),
     "tables deleted": (manifest(), coverage.FILES_GONE, None),
     "other configuration": (
         another_identity,
         "complete, but not the planned run: agent.gamma is 0.5 in the run and 0.99 in",
         None,
-    ),
-    "control characters": (
-        job_log("error: \x1b[31mred\x1b[0m\n"),
-        "error: \\x1b[31mred\\x1b[0m",
-        "job",
     ),
     "broken manifest": (
         manifest(status="running"),

@@ -17,7 +17,7 @@ from magellan.core.errors import InputError
 from magellan.training.loop import Trainer
 from magellan.worlds import WORLDS
 from magellan.worlds.simulated import KINDS
-from tests.analysis.synthetic import combined, experiment, to_markdown, with_configs, with_tables
+from tests.analysis.synthetic import combined, experiment, with_configs, with_tables
 from tests.runs import finish
 from tests.workflow.conftest import ROOT
 
@@ -120,9 +120,6 @@ REFUSED = {
     "estimation: runs have several phases": lambda results: table(
         with_configs(results, phases=[{"until": 10}, {}]), OBSERVED
     ),
-    "known competence: runs have several phases; allowed: runs of one phase": lambda results: (
-        with_truth(with_configs(results, phases=[{}, {}]), KNOWN)
-    ),
     "world is 'little_zoo'; allowed: simulated": lambda results: with_truth(results, KNOWN),
     "has measured unseen goals": lambda results: with_truth(
         with_configs(results, **UNSEEN), "evaluated_buckets"
@@ -140,14 +137,6 @@ REFUSED = {
 def test_what_cannot_be_judged_is_refused(watched, words):
     with pytest.raises(InputError, match=words):
         REFUSED[words](watched)
-
-
-def test_success_on_unseen_goals_stays_what_was_observed(watched):
-    before = watched.tables["evaluation"]
-    after = with_truth(watched, "learned").tables["evaluation"]
-    unseen = before["split"] == "unseen"
-    pd.testing.assert_frame_equal(before[unseen], after[unseen])
-    assert (before.loc[~unseen, "success"] != after.loc[~unseen, "success"]).any()
 
 
 def test_what_was_measured_at_an_evaluation_is_its_truth():
@@ -188,13 +177,6 @@ def test_what_was_measured_at_an_evaluation_is_its_truth():
     assert judged["success"].tolist() == pytest.approx([1 / 8, 2 / 8, 3 / 8])
 
 
-@pytest.mark.slow
-def test_the_command_prints_a_table_for_each_goal_space_and_draws(watched, tmp_path, printed):
-    tables = to_markdown(estimation, watched, table(watched, "evaluated_buckets"))
-    assert printed("estimation", watched, "--stem", tmp_path / "a").startswith(tables)
-    assert {path.name for path in tmp_path.glob("a.*")} == {"a.png", "a.pdf"}
-
-
 def test_compare_takes_the_same_truth(watched, printed):
     text = printed("compare", watched, PAIR, *ERRORS, "--against", "evaluated_buckets")
     frame = table(watched, "evaluated_buckets").set_index(["goal_space", "estimator"])["error"]
@@ -204,40 +186,27 @@ def test_compare_takes_the_same_truth(watched, printed):
     assert "unseen" not in text  # nobody has measured unseen goals
 
 
-@pytest.mark.slow
-def test_compare_takes_what_was_observed(watched, printed):
-    call = ["compare", watched, PAIR, *ERRORS]
-    assert printed(*call, "--against", "observed") == printed(*call)
+# --- the simulated learner's competence, from what it practised -----------------------------------
 
 
-def marks_inside(ax):
-    """The marks of a panel, after checking that none lies outside."""
-    marks = [line for line in ax.lines if line.get_marker() not in ("None", "")]
-    assert all(ax.get_xlim()[0] < line.get_xdata()[0] < ax.get_xlim()[1] for line in marks)
-    return marks
+REFERENCE = ROOT / "results" / "reference"
 
 
-def test_no_mark_lies_outside_its_panel_whatever_it_costs(watched):
+def test_the_figure_has_all_marks_inside_whatever_they_cost_and_hollow_ones_without_an_error(
+    watched,
+):
     frame = table(watched, "evaluated_buckets")
     frame["estimating"] *= np.where(frame["goal_space"] == SPACES[1], 1e6, 10.0)
-    for ax in style.draw_frozen(draw, watched, frame).axes:
-        marks_inside(ax)
-
-
-def test_a_panel_for_each_goal_space_and_hollow_marks_without_an_error(watched):
-    figure = style.draw_frozen(draw, watched, table(watched, "evaluated_buckets"))
+    figure = style.draw_frozen(draw, watched, frame)
     assert [ax.get_title() for ax in figure.axes] == [f"{space} goals" for space in SPACES]
     for ax in figure.axes:
-        marks = marks_inside(ax)
+        marks = [line for line in ax.lines if line.get_marker() not in ("None", "")]
+        assert all(ax.get_xlim()[0] < line.get_xdata()[0] < ax.get_xlim()[1] for line in marks)
         hollow = [line for line in marks if line.get_markerfacecolor() == "#FFFFFF"]
         assert len(marks) == 5
         assert [line.get_ydata()[0] for line in hollow] == [0.0, 0.0]
 
 
-# --- the simulated learner's competence, from what it practised -----------------------------------
-
-
-REFERENCE = ROOT / "results" / "reference"
 WORLD = WORLDS["simulated"]
 TOGETHER, WINDOW = 8, 40
 

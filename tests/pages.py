@@ -100,21 +100,13 @@ def finding(
     folder: str = "samplers",
     variants: Sequence[str] = ("base",),
     samplers: Sequence[str] = ("ek_online", "magellan", "online", "random"),
-    equal: bool = False,
 ) -> str:
-    """A row for each sampler and variant: what its runs master, and when half of them have.
-
-    equal: with success at equal episodes, too.
-    """
+    """A row for each sampler and variant: what its runs master, and when half of them have."""
     results = of(folder)
     rows = []
     mastered_by = ["grasping mastered", "plants", "herbivores", "carnivores"]
     for algorithm in (Algorithm(*one) for one in itertools.product(samplers, variants)):
         areas = [f"{success(folder, *algorithm, split).mean():.2f}" for split in SPLITS]
-        if equal:
-            (term,) = contrasts.parse("/".join(algorithm))
-            at_equal = (contrasts.scores(results, term, "equal", split) for split in SPLITS)
-            areas += [f"{values.mean(axis=None):.2f}" for values in at_equal]
         mastered = []
         for at, flags in times_of(results, algorithm, "25k", "train").values():
             half = until_half(at, flags)
@@ -122,7 +114,6 @@ def finding(
         label = f"`{algorithm.sampler}`" if len(variants) == 1 else named(algorithm)
         rows.append([label, *areas, *mastered])
     header = ["sampler", "success over training", "unseen goals"]
-    header += ["at equal episodes", "unseen goals"] * equal
     return in_table([*header, *mastered_by], rows)
 
 
@@ -234,10 +225,10 @@ def memory_estimates() -> str:
 
 Values = np.ndarray | pd.Series
 VARIANTS = {
-    "samplers_replay": ("success_replay", "uniform replay", "success replay"),
-    "samplers_tenfold": ("tenfold_step", "step size 2e-4", "step size 1e-3"),
+    "samplers_replay": ("success_replay", "with success replay"),
+    "samplers_tenfold": ("tenfold_step", "with step size 1e-3"),
 }
-"""Folders of the interactions' family: the variant, and what its sides are called."""
+"""Folders of the interactions' family: the variant, and what it is called."""
 
 
 def with_ends(values: Values) -> str:
@@ -286,15 +277,16 @@ OTHERS = [*itertools.product(("random", "online", "ek_online"), SPLITS)]
 
 
 def interactions(folder: str) -> str:
-    """MAGELLAN's leads on both sides; p after Holm over the 12 tests of the protocol's family."""
+    """MAGELLAN's leads in a variant, and what they were in `base` minus that; Holm over the 12."""
     rows = []
-    for name, (variant, *_) in VARIANTS.items():
+    for name, (variant, _) in VARIANTS.items():
         for other, split in OTHERS:
             base, changed = (lead(name, other, side, split) for side in ("base", variant))
-            rows.append(([f"`{other}`", split, *map(with_ends, (base, changed))], base - changed))
-    header = ["MAGELLAN minus", "goals", *VARIANTS[folder][1:], "difference", "p, Holm over 12"]
+            rows.append(([f"`{other}`", split, with_ends(changed)], base - changed))
+    header = ["MAGELLAN minus", "goals", VARIANTS[folder][1], "`base` minus that"]
     start = len(OTHERS) * list(VARIANTS).index(folder)
-    return in_table(header, with_tests(rows)[start : start + len(OTHERS)])
+    tested = with_tests(rows)[start : start + len(OTHERS)]
+    return in_table([*header, "p, Holm over 12"], tested)
 
 
 def other_build_tests() -> str:
@@ -366,12 +358,13 @@ def rules(folder: str = "rules") -> str:
     listed = standing.table(
         "", standing.standings(scores, {rule: track_of(rule) for rule in scores}, "random")
     )
-    *columns, _ = listed.columns  # n is the page's
     cells = []
     for rule, track, mean, *others, _ in listed.rows:
         sides = (scores[name] for name in (rule.strip("`"), "random", "ek_online"))
-        cells.append([rule, track, mean.partition(" ")[0], *others, covered(*sides)])
-    return in_table([*columns, "of the way to `ek_online`"], cells)
+        told = "yes" if track == "groups given" else "no"
+        cells.append([rule, told, mean.partition(" ")[0], *others, covered(*sides)])
+    header = ["sampler", "told the groups", "success", "over `random`", "p", "p, track's best"]
+    return in_table([*header, "of the way to `ek_online`"], cells)
 
 
 def asked() -> str:
@@ -485,19 +478,14 @@ def long_rules() -> str:
     scores, results, rows = long_scores(), of("rules_long"), []
     train = scores["train"]
     for rule in sorted(train, key=lambda rule: -train[rule].mean()):
-        ways = [
-            covered(means[rule], means["random"], means["ek_online"]) for means in scores.values()
-        ]
+        way = covered(train[rule], train["random"], train["ek_online"])
         algorithm = Algorithm(rule, "default")
         means = [values[rule].mean() for values in scores.values()]
         means += [run_means(results, algorithm, "25k", split, "final").mean() for split in SPLITS]
         cells = [f"{mean:.3f}" for mean in means]
-        rows.append(
-            [f"`{rule}`", track_of(rule), *cells, *ways, masteries(results, algorithm, "25k")]
-        )
-    header = ["sampler", "track", "success", "unseen goals", "at the end", "unseen"]
-    header += ["of the way to `ek_online`", "unseen", f"runs of 12 that {MASTER}"]
-    return in_table(header, rows)
+        rows.append([f"`{rule}`", *cells, way, masteries(results, algorithm, "25k")])
+    header = ["sampler", "success", "unseen goals", "at the end", "unseen"]
+    return in_table([*header, "of the way to `ek_online`", f"runs of 12 that {MASTER}"], rows)
 
 
 def long_tests() -> str:
@@ -533,22 +521,18 @@ def frontier_scores() -> dict[str, dict[str, np.ndarray]]:
 
 
 def frontier() -> str:
-    """The fifth question's rules, and between them `ek_online` exploring over goals."""
+    """The fifth question's rules and those beside them; the way to `ek_online`, both kinds."""
     scores, rows = frontier_scores(), []
-    tops = ("ek_online", "ek_online, goals")
-    for name in ("ek_online, goals", *FRONTIER):
+    train, tops = scores["train"], ("ek_online", "ek_online, goals")
+    for name in (tops[1], *FRONTIER, "magellan"):
         means = (f"{values[name].mean():.3f}" for values in scores.values())
-        ways = [
-            covered(values[name], values["random"], values[top])
-            for top in tops
-            for values in scores.values()
-        ]
+        ways = (covered(train[name], train["random"], train[top]) for top in tops)
         algorithm = Algorithm("frontier", FRONTIER.get(name, ""))
         mastered = masteries(of("frontier"), algorithm, "25k") if name in FRONTIER else ""
         rows.append([f"`{name}`", *means, *ways, mastered])
-    header = ["sampler", "success", "unseen goals", "of the way to `ek_online`", "unseen"]
-    header += ["of the way to `ek_online` exploring over goals", "unseen"]
-    return in_table([*header, f"runs of 12 that {MASTER}"], rows)
+    header = ["sampler", "success", "unseen goals", "of the way to `ek_online`"]
+    header += ["to `ek_online` exploring over goals", f"runs of 12 that {MASTER}"]
+    return in_table(header, rows)
 
 
 def frontier_tests() -> str:
@@ -641,10 +625,9 @@ def estimated_long() -> str:
     """Errors over 50,000 episodes, and how much nearer to windows of categories length brings."""
     whole = gap_rows(gaps("estimation_long"), "50,000")
     # Evaluations are at thousands of episodes.
-    early = gap_rows(gaps("estimation_long", 9_500), "the first 10,000")
+    early = gap_rows(gaps("estimation_long", 9_500))
     cells = ["10,000 minus 50,000", "`expert_buckets`", "", ""]
     listed = with_tests(whole)
-    listed += [[*row, with_ends(values), ""] for row, values in early]
     listed += with_tests([(cells, early[1][1] - whole[1][1])])
     header = ["episodes", "other", "error of `learned`", "of the other", "difference", "p"]
     return in_table(header, listed)
@@ -703,7 +686,7 @@ def by_variant(folder: str, samplers: Sequence[str], variants: Sequence[str]) ->
         rows[-1] += [
             f"{each:.2f}" for each in (shares.mean(), entropy, last["dormant"].mean().mean())
         ]
-    header = ["", "success", "unseen", *(f"{name.lower()}, at the end" for name in names)]
+    header = ["", "success", "unseen", *(f"last {name.lower()}" for name in names)]
     header += ["error", "lockstep", "practice on impossible", "entropy", "dormant"]
     return in_table(header, rows)
 
@@ -762,27 +745,23 @@ def through_collapses() -> str:
     )
 
 
-def at_collapses(folder: str, term: contrasts.Term, later: int = 2) -> list[pd.Series]:
+def at_collapses(folder: str, name: str) -> list[pd.Series]:
     """The measure of the study at collapses, and without one, of each run that has some."""
+    (term,) = contrasts.parse(name)
     measured = []
     for elsewhere in (False, True):
-        found = contrasts.around_collapses(of(folder), term, "25k", "train", later, elsewhere)
+        found = contrasts.around_collapses(of(folder), term, "25k", "train", elsewhere=elsewhere)
         measured.append((found["at"] - found["before"]).groupby(found["seed"]).mean())
     return measured
 
 
-def later_evaluations() -> str:
-    """The measure of the study with other numbers of evaluations after a collapse, and without."""
-    rows = []
-    for later in (0, 2, 5):
-        rows.append([str(later)])
-        for name in COLLAPSES:
-            (term,) = contrasts.parse(name)
-            there, elsewhere = at_collapses("collapse", term, later)
-            rows[-1] += [with_ends(values.to_numpy()) for values in (there, elsewhere)]
-        rows[-1].append(str(len(there)))
-    header = ["`learned`", "no collapse", "`expert_buckets`", "no collapse"]
-    return in_table(["later evaluations", *header, "runs with a collapse"], rows)
+def without_collapse() -> str:
+    """The measure of the study at collapses, and at the same times where nothing collapses."""
+    rows = [
+        [f"`{name}`", *(with_ends(values) for values in at_collapses("collapse", name))]
+        for name in COLLAPSES
+    ]
+    return in_table(["", "at collapses", "no collapse"], rows)
 
 
 def memories() -> str:
@@ -790,7 +769,7 @@ def memories() -> str:
     (term,) = contrasts.parse(COLLAPSES[0])
     rows = []
     for episodes, folder in (("500", "collapse_memory"), ("5,000", "collapse")):
-        there, elsewhere = at_collapses(folder, term)
+        there, elsewhere = at_collapses(folder, COLLAPSES[0])
         both = (there - elsewhere).dropna()
         there, elsewhere = there[both.index], elsewhere[both.index]
         errors = contrasts.scores(of(folder), term, "error")
@@ -872,7 +851,7 @@ BLOCKS = {
         of("memory"), "a short memory", ("success", SPLITS, ["magellan/short - magellan/base"])
     ),
     ("separated", "memory estimates"): memory_estimates,
-    ("samplers", "finding"): lambda: finding(equal=True),
+    ("samplers", "finding"): finding,
     ("samplers", "leads"): leads,
     ("samplers", "practice and mastery"): doses,
     ("samplers", "samplers replay"): lambda: interactions("samplers_replay"),
@@ -922,7 +901,7 @@ BLOCKS = {
         of("collapse"), "18 runs", ("collapse", ["train"], COLLAPSES)
     ),
     ("collapse", "through"): through_collapses,
-    ("collapse", "later"): later_evaluations,
+    ("collapse", "without"): without_collapse,
     ("collapse", "memory so far"): memories,
     ("released", "released"): lambda: by_families(
         of("released"),

@@ -55,6 +55,5 @@ def masked(text):
 def test_the_command_prints_the_tables_of_the_page():
     """Their form: the large simulation is not rerun."""
     out = "\n\n".join(map(to_markdown, simulation.tables(3, 60)))
-    assert out.count("| statistic | interval |") == len(WORLDS)
     page = (Path(__file__).parents[2] / "docs" / "studies" / "coverage.md").read_text()
     assert masked(out) in masked(page)

@@ -16,6 +16,7 @@ DECLARED = synthetic.experiment(
     variants=synthetic.VARIANTS,
     overrides={"agent": {"gamma": 0.9, "learning_rate": "1e-4"}},
 )
+COMBINE = ("combine", "--experiment", json.dumps(DECLARED), "--output")
 MAGELLAN_SMALL = r"sampler 'magellan', variant 'small', goal space '1000-400-200-100-50', seed 0"
 
 

@@ -12,11 +12,11 @@ import pytest
 from magellan.config import RunConfig
 from magellan.jobs.stopping import END_TIME, JOB
 from tests import runs
-from tests.faults.cases import SAMPLERS
-from tests.faults.injection import Count, install
+from tests.faults.injection import Once, install
 from tests.runs import SPACE, tables, trained
 from tests.snippets import ROOT
 
+SAMPLERS = ("random", "magellan")
 BUDGET = {
     "episodes": 30,
     "evaluate_every": 15,
@@ -27,8 +27,6 @@ BUDGET = {
     "checkpoint_seconds": 0,
     "checkpoint_share": 1,
 }
-
-
 TRAIN = ("train", "--preset", "smoke", "--goal-space", SPACE, "--seed", "3", "--progress", "none")
 BRIEF = (*TRAIN, *(word for key, n in BUDGET.items() for word in ("--set", f"budget.{key}={n}")))
 """The command line of a run of `config`, but for sampler and folder."""
@@ -47,12 +45,11 @@ def quick_and_without_limits(monkeypatch):
 
 
 @contextlib.contextmanager
-def struck(action: Callable[[], None], *where) -> Iterator[Count]:
+def struck(action: Callable[[], None], *where) -> Iterator[None]:
     """An action at a step of a job: (n-th, step, file)."""
-    strike = Count(action, *where)
     with pytest.MonkeyPatch.context() as patch:
-        install(strike, patch.setattr)
-        yield strike
+        install(Once(action, *where), patch.setattr)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -70,8 +67,8 @@ class Jobs:
     def start(self, folder: Path, *strikes: tuple, sampler: str = "random", more=()):
         """Run until it ends or stops itself; return (process, status, output)."""
         call = [*BRIEF, "--sampler", sampler, "--output", str(folder), *more]
-        request = {"start": call, "strikes": strikes, "errors": str(self._errors)}
-        return *self.ask(request), self._errors.read_text()
+        process, status = self._ask(start=call, strikes=strikes, errors=str(self._errors))
+        return process, status, self._errors.read_text()
 
     def resume(self, folder: Path, *strikes: tuple, sampler: str = "random", more=()):
         """`start` with --resume."""
@@ -89,11 +86,14 @@ class Jobs:
         assert status == 0, output
         return tables(folder)
 
-    def ask(self, request: dict) -> tuple[int, int | str]:
+    def send(self, process: int, number: int) -> int:
+        """Send a signal to a job that has stopped itself; return its status at the end."""
+        return self._ask(signal=[process, number])[1]
+
+    def _ask(self, **request) -> tuple[int, int | str]:
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
-        answer = json.loads(self._process.stdout.readline())
-        return answer["process"], answer["status"]
+        return json.loads(self._process.stdout.readline())
 
 
 @pytest.fixture(scope="session")

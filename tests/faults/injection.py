@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 from magellan.agent.sac import SAC
@@ -14,7 +14,7 @@ from magellan.jobs import checkpoint
 from magellan.training.collect import Collector
 from magellan.training.loop import Trainer
 
-SYSTEM_CALLS = ("open", "write", "fsync", "close", "replace", "unlink", "mkdir")
+SYSTEM_CALLS = ("open", "write", "fsync", "close", "replace", "unlink")
 Strike = Callable[[str, str], None]
 
 
@@ -28,7 +28,7 @@ def os_error(name: str) -> OSError:
 
 
 class StrikingOS:
-    """The module `os` with a strike before every call that changes a file, and within a write.
+    """The module `os` with a strike at every call that changes a file; a write is in its middle.
 
     Args:
         strike: gets the name of the call and the file it is about; may raise, or kill the process.
@@ -39,39 +39,27 @@ class StrikingOS:
         self._files: dict[int, str] = {}
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self, f"_{name}") if name in SYSTEM_CALLS else getattr(os, name)
+        real = getattr(os, name)
+        if name not in SYSTEM_CALLS:
+            return real
 
-    def _open(self, path: Path, *more: int) -> int:
-        self._strike("open", str(path))
-        descriptor = os.open(path, *more)
-        self._files[descriptor] = str(path)
-        return descriptor
+        def call(first: Any, *more: Any) -> Any:
+            file = more[0] if name == "replace" else self._files.get(first, first)
+            if name == "write":
+                half = len(more[0]) // 2
+                written = os.write(first, more[0][:half])
+                self._strike(name, str(file))
+                return written + os.write(first, more[0][half:])
+            if name != "close":
+                self._strike(name, str(file))
+            result = real(first, *more)
+            if name == "close":
+                self._strike(name, str(file))
+            elif name == "open":
+                self._files[result] = str(first)
+            return result
 
-    def _write(self, descriptor: int, content: bytes) -> int:
-        half = len(content) // 2
-        written = os.write(descriptor, content[:half])
-        self._strike("write", self._files[descriptor])
-        return written + os.write(descriptor, content[half:])
-
-    def _fsync(self, descriptor: int) -> None:
-        self._strike("fsync", self._files[descriptor])
-        os.fsync(descriptor)
-
-    def _close(self, descriptor: int) -> None:
-        os.close(descriptor)
-        self._strike("close", self._files[descriptor])
-
-    def _replace(self, source: Path, target: Path) -> None:
-        self._strike("replace", str(target))
-        os.replace(source, target)
-
-    def _unlink(self, path: Path) -> None:
-        self._strike("unlink", str(path))
-        os.unlink(path)
-
-    def _mkdir(self, path: Path) -> None:
-        self._strike("mkdir", str(path))
-        os.mkdir(path)
+        return call
 
 
 def install(strike: Strike, put: Callable[[Any, str, Any], None] = setattr) -> None:
@@ -90,24 +78,17 @@ def _struck(method: Callable, name: str, strike: Strike) -> Callable:
     return call
 
 
-class Count:
-    """Strikes once: at the n-th step, counted over all steps or over those of some kind.
+@dataclass
+class Once:
+    """Strikes at the n-th step (from 1) of those with this name and this part of a path."""
 
-    Args:
-        action: what the strike does.
-        nth: from 1.
-        step: name of a step, or empty for all.
-        file: part of the file's path, or empty for all.
-    """
-
-    def __init__(
-        self, action: Callable[[], None], nth: int = 1, step: str = "", file: str = ""
-    ) -> None:
-        self._action, self._nth, self._step, self._file = action, nth, step, file
-        self.seen = 0
+    action: Callable[[], None]
+    nth: int = 1
+    step: str = ""
+    file: str = ""
 
     def __call__(self, step: str, file: str) -> None:
-        if self._step in ("", step) and self._file in file:
-            self.seen += 1
-            if self.seen == self._nth:
-                self._action()
+        if self.step in ("", step) and self.file in file:
+            self.nth -= 1
+            if self.nth == 0:
+                self.action()

@@ -2,8 +2,8 @@
 
 {"start": [arguments of the command line], "strikes": [[signal, n-th, step, file], ...],
  "errors": file} starts a job that sends itself each signal at the given step;
-{"continue": process} lets a job go on that has stopped itself; {"kill": process} kills it.
-Each is answered by {"process": id, "status": ...}: "stopped", an exit status, or minus a signal.
+{"signal": [process, number]} lets a job that has stopped itself go on, or kills it.
+Each is answered by [process, status]: "stopped", an exit status, or minus a signal.
 """
 
 from __future__ import annotations
@@ -12,35 +12,21 @@ import json
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-import torch  # noqa: E402
+import torch
 
-from magellan.cli import main  # noqa: E402
-from magellan.config import resolve_run  # noqa: E402
-from magellan.jobs.stopping import END_TIME, JOB, SIGNALS  # noqa: E402
-from magellan.training.loop import Trainer  # noqa: E402
-from tests.faults.injection import Count, install  # noqa: E402
-
-
-def serve() -> None:
-    """Answer requests until the connection closes."""
-    torch.set_num_threads(1)  # a fork would not take other threads along
-    Trainer(resolve_run("smoke", [{"goal_space": "2-1-1-1-1"}]))  # imports what a model needs
-    for line in sys.stdin:
-        request = json.loads(line)
-        if "start" in request:
-            process = start(request)
-        else:
-            process = request.get("continue") or request["kill"]
-            os.kill(process, signal.SIGCONT if "continue" in request else signal.SIGKILL)
-        print(json.dumps({"process": process, "status": wait(process)}), flush=True)
+from magellan.cli import main
+from magellan.config import resolve_run
+from magellan.jobs.stopping import END_TIME, JOB, SIGNALS
+from magellan.training.loop import Trainer
+from tests.faults.injection import Once, install
 
 
-def start(request: dict) -> int:
+def start(call: list[str], strikes: list, errors: str) -> int:
     """Fork a job; return its process id."""
     process = os.fork()
     if process:
@@ -53,28 +39,27 @@ def start(request: dict) -> int:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         for name in (END_TIME, JOB):
             os.environ.pop(name, None)
-        descriptor = os.open(request["errors"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        descriptor = os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(descriptor, 1)
         os.dup2(descriptor, 2)
-        strikes = [Count(sender(number), *where) for number, *where in request["strikes"]]
+        own = [Once(partial(os.kill, os.getpid(), number), *where) for number, *where in strikes]
         os.fsync = lambda _: None  # a kill, unlike a power cut, loses nothing without it
-        install(lambda step, file: [strike(step, file) for strike in strikes])
-        status = main(request["start"])
+        install(lambda step, file: [strike(step, file) for strike in own])
+        status = main(call)
         sys.stderr.flush()
     finally:
         os._exit(status)
 
 
-def sender(number: int):
-    """Sends a signal to the process itself."""
-    return lambda: os.kill(os.getpid(), number)
-
-
-def wait(process: int) -> int | str:
-    """Status of a job that has ended or stopped itself."""
-    _, status = os.waitpid(process, os.WUNTRACED)
-    return "stopped" if os.WIFSTOPPED(status) else os.waitstatus_to_exitcode(status)
-
-
 if __name__ == "__main__":
-    serve()
+    torch.set_num_threads(1)  # a fork would not take other threads along
+    Trainer(resolve_run("smoke", [{"goal_space": "2-1-1-1-1"}]))  # imports what a model needs
+    for request in map(json.loads, sys.stdin):
+        if "start" in request:
+            process = start(request["start"], request["strikes"], request["errors"])
+        else:
+            process, number = request["signal"]
+            os.kill(process, number)
+        _, status = os.waitpid(process, os.WUNTRACED)
+        ended = "stopped" if os.WIFSTOPPED(status) else os.waitstatus_to_exitcode(status)
+        print(json.dumps([process, ended]), flush=True)

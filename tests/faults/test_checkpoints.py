@@ -1,5 +1,6 @@
 """Damaged, truncated or foreign checkpoint files; interrupted or failed saves."""
 
+import random
 import re
 import shutil
 
@@ -8,17 +9,20 @@ import pytest
 import torch
 from safetensors.torch import load, save
 
-from magellan.config import resolve_run
-from magellan.core.errors import InputError, StorageError
+from magellan.core.errors import StorageError
 from magellan.jobs import checkpoint
 from magellan.jobs.checkpoint import VERSION, Checkpoints
 from magellan.jobs.run import train
 from magellan.model.files import check_backbone
-from tests.faults.cases import FORGED, SAVE_CALLS, cases
 from tests.faults.conftest import config, struck
 from tests.faults.injection import Killed, install, os_error
-from tests.runs import contents, forge, metadata_of, refusal, signed, tables
+from tests.faults.promises import INTACT, SAME, SET_ASIDE, UNTOUCHED, WHOLE, fault
+from tests.runs import contents, forge, metadata_of, refusal, signed, tables, trained
 from tests.snippets import raising
+
+SAVE_CALLS = ("open", "write", "fsync", "close", "replace", "open", "fsync", "close", "unlink")
+EACH_CALL = range(1, len(SAVE_CALLS) + 1)
+ERRNOS = ("ENOSPC", "EDQUOT", "EROFS", "EACCES", "EIO")
 
 
 def state(number: int) -> dict:
@@ -42,12 +46,6 @@ def saved(tmp_path) -> Checkpoints:
     return checkpoints
 
 
-def killed_at_update_5(run, folder) -> None:
-    """Train until a kill."""
-    with struck(raising(Killed()), 5, "update"), pytest.raises(Killed):
-        train(run, folder, resume=False, progress="none")
-
-
 def number_of(checkpoints: Checkpoints) -> int:
     """Number of the loaded state, after checking its content."""
     loaded = checkpoints.load().state
@@ -63,19 +61,6 @@ def test_the_last_two_are_kept(saved):
     assert number_of(saved) == 3
 
 
-@pytest.mark.parametrize(("nth", "call"), cases("end in save"))
-def test_a_save_that_ends_half_way_loses_nothing(nth, call, saved):
-    with struck(raising(Killed()), nth) as strike, pytest.raises(Killed):
-        saved.save(state(4))
-    assert strike.seen >= nth
-    # A checkpoint counts only after its rename.
-    assert number_of(saved) == (3 if nth <= SAVE_CALLS.index("replace") + 1 else 4)
-    saved.remove_partial()
-    saved.save(state(5))
-    assert number_of(saved) == 5
-    assert all(path.suffix == ".safetensors" for path in saved.folder.iterdir())
-
-
 def test_a_save_makes_exactly_these_calls(saved, monkeypatch):
     seen = []
     install(lambda call, file: seen.append(call), monkeypatch.setattr)
@@ -83,14 +68,30 @@ def test_a_save_makes_exactly_these_calls(saved, monkeypatch):
     assert tuple(seen) == SAVE_CALLS
 
 
-@pytest.mark.parametrize(("name", "nth"), cases("error in save"))
-def test_a_save_that_fails_loses_nothing(name, nth, saved):
-    error = os_error(name)
+def check_old_or_new(saved: Checkpoints, nth: int) -> None:
+    """A checkpoint counts only after its rename."""
+    assert number_of(saved) == (3 if nth <= SAVE_CALLS.index("replace") + 1 else 4)
+
+
+@fault(WHOLE, "the process ends at any system call of a save", "nth", EACH_CALL)
+def test_a_save_that_ends_half_way_loses_nothing(nth, saved):
+    with struck(raising(Killed()), nth), pytest.raises(Killed):
+        saved.save(state(4))
+    check_old_or_new(saved, nth)
+    saved.remove_partial()
+    saved.save(state(5))
+    assert number_of(saved) == 5
+    assert all(path.suffix == ".safetensors" for path in saved.folder.iterdir())
+
+
+@fault(INTACT, "a system call of a save fails: disk full, no rights, I/O error", "nth", EACH_CALL)
+def test_a_save_that_fails_loses_nothing(nth, saved):
+    error = os_error(ERRNOS[nth % len(ERRNOS)])
     with struck(raising(error), nth), pytest.raises(StorageError) as caught:
         saved.save(state(4))
     assert str(saved.folder) in str(caught.value)
     assert error.strerror in str(caught.value)
-    assert number_of(saved) == (3 if nth <= SAVE_CALLS.index("replace") + 1 else 4)
+    check_old_or_new(saved, nth)
     assert not list(saved.folder.glob("*.part"))
 
 
@@ -116,68 +117,65 @@ def flipped(content: bytes, where: float) -> bytes:
     return bytes(changed)
 
 
-FOREIGN = {
-    "text": b"not a checkpoint\n" * 100,
-    "zeros": bytes(100_000),
-    "json": b'{"state": {}}',
-    "other safetensors": save({"weight": torch.zeros(3)}, {"format": "pt"}),
-}
+DAMAGE = [
+    *(random.Random(seed).random() for seed in range(6)),  # place of a wrong bit
+    *(0, 7, 1000, -1),  # length of what is left
+    pytest.param(bytes(100_000), id="zeros"),
+    pytest.param(save({"weight": torch.zeros(3)}, {"format": "pt"}), id="another file"),
+]
 
 
-@pytest.mark.parametrize("case", cases("damage"))
+@fault(SET_ASIDE, "the newest checkpoint has a wrong bit, is cut or another file", "case", DAMAGE)
 def test_a_damaged_or_foreign_file_is_noticed(case, saved):
-    content = saved.paths()[-1].read_bytes()
-    if isinstance(case, str):
-        content = FOREIGN[case]
-    else:
-        content = content[:case] if isinstance(case, int) else flipped(content, case)
-    check_falls_back(saved, content)
+    good = saved.paths()[-1].read_bytes()
+    if isinstance(case, float):
+        case = flipped(good, case)
+    check_falls_back(saved, good[:case] if isinstance(case, int) else case)
 
 
 @pytest.mark.parametrize(
     "forgery",
-    [
-        *({"version": version} for version in ("2", "c", "")),  # as by a wrong bit
-        *({"state": tree} for tree in ("[" * 100_000, '{"a": {"__tensor__": "b"}}')),
-    ],
+    [{"version": "2"}, {"state": "[" * 100_000}, {"state": '{"a": {"__tensor__": "b"}}'}],
+    ids=["version, as by a wrong bit", "deep", "tensor not there"],
 )
 def test_forged_metadata_is_damage(forgery, saved):
     content = saved.paths()[-1].read_bytes()
     metadata, tensors = {**metadata_of(content), **forgery}, load(content)
-    check_falls_back(
-        saved, signed(metadata, tensors) if "state" in forgery else save(tensors, metadata)
-    )
+    whole = signed(metadata, tensors) if "state" in forgery else save(tensors, metadata)
+    check_falls_back(saved, whole)
 
 
-@pytest.mark.parametrize("version", cases("other format"))
+@fault(UNTOUCHED, "checkpoint of an older or newer version", "version", ("3", "1000"))
 def test_another_format_is_refused_and_not_called_damaged(version, saved, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "VERSION", version)
         patch.setattr(checkpoint, "_CHECKED", ("version", "state"))
         saved.save(state(4))
     before = contents(saved.folder)
-    newest = saved.paths()[-1]
-    with pytest.raises(InputError, match=f"^--resume: {newest} has format version {version};"):
-        saved.load()
-    with pytest.raises(InputError, match=rf"allowed: {VERSION}; .* move {saved.folder} away"):
-        train(config(), saved.folder.parent, resume=True, progress="none")
+    line = refusal(train, config(), saved.folder.parent, resume=True, progress="none")
+    assert line.startswith(f"--resume: {saved.paths()[-1]} has format version {version}; allowed: ")
+    assert f"allowed: {VERSION}; continue with" in line
     assert contents(saved.folder) == before
 
 
-@pytest.mark.parametrize("case", cases("other backbone"))
-def test_another_backbone_under_the_same_name_is_refused(case, tmp_path):
-    model, folder = tmp_path / "model", tmp_path / "run"
-    shutil.copytree(check_backbone("zoo-mini"), model)
-    settings = config(backbone={"model": str(model)})
+def other_weights(model):
+    weights = load((model / "model.safetensors").read_bytes())
+    weights["model.norm.weight"] *= 2
+    (model / "model.safetensors").write_bytes(save(weights, {"format": "pt"}))
+
+
+def other_tokenizer(model):
+    text = (model / "tokenizer.json").read_text()
+    swapped = text.replace('" cow"', '"X"').replace('" lion"', '" cow"')
+    (model / "tokenizer.json").write_text(swapped.replace('"X"', '" lion"'))
+
+
+@fault(UNTOUCHED, "the backbone's files have changed", "change", (other_weights, other_tokenizer))
+def test_another_backbone_under_the_same_name_is_refused(change, tmp_path):
+    model = shutil.copytree(check_backbone("zoo-mini"), tmp_path / "model")
+    folder, settings = tmp_path / "run", config(backbone={"model": str(model)})
     first = train(settings, folder, resume=False, progress="none")["backbone"]["sha256"]
-    if case == "weights":
-        weights = load((model / "model.safetensors").read_bytes())
-        weights["model.norm.weight"] *= 2
-        (model / "model.safetensors").write_bytes(save(weights, {"format": "pt"}))
-    else:
-        tokenizer = (model / "tokenizer.json").read_text()
-        swapped = tokenizer.replace('" cow"', '"X"').replace('" lion"', '" cow"')
-        (model / "tokenizer.json").write_text(swapped.replace('"X"', '" lion"'))
+    change(model)
     before = contents(folder)
     line = refusal(train, settings, folder, resume=True, progress="none")
     assert line.startswith(f"--resume: {folder}/checkpoints/")
@@ -185,7 +183,7 @@ def test_another_backbone_under_the_same_name_is_refused(case, tmp_path):
     assert contents(folder) == before
 
 
-@pytest.mark.parametrize("number", cases("all damaged"))
+@fault(UNTOUCHED, "no checkpoint is whole", "number", (1, 2))
 def test_when_none_is_whole_all_are_named_and_kept(number, saved):
     for path in saved.paths()[: 2 - number]:
         path.unlink()
@@ -197,7 +195,13 @@ def test_when_none_is_whole_all_are_named_and_kept(number, saved):
     assert contents(saved.folder) == before
 
 
-@pytest.mark.parametrize(("agent", "listed"), cases("foreign run"))
+RUNS = [
+    ({"gamma": 0.5}, "agent.gamma is 0.5 here and 0.99 there;"),
+    ({"gamma": 0.5, "n_step": 2, "polyak": 0.5, "batch_size": 8}, " and 1 more;"),
+]
+
+
+@fault(UNTOUCHED, "checkpoint of another configuration", "agent, listed", RUNS)
 def test_a_run_with_another_configuration_names_the_keys(agent, listed, saved):
     saved.paths()[-1].write_bytes(b"")  # also if the newest is damaged
     before = contents(saved.folder)
@@ -209,24 +213,24 @@ def test_a_run_with_another_configuration_names_the_keys(agent, listed, saved):
 
 def test_equal_values_are_no_reason_to_refuse(tmp_path):
     """The estimator's constants count only for its sampler; the other run has them too."""
-    layer = {"goal_space": "40-8-4-2-2"}
-    with_estimator, without = (
-        resolve_run("smoke", [{**layer, "sampler": name}]) for name in ("magellan", "random")
-    )
-    Checkpoints(tmp_path, with_estimator).save(state(1))
-    line = refusal(Checkpoints(tmp_path, without).load)
+    Checkpoints(tmp_path, config("magellan")).save(state(1))
+    line = refusal(Checkpoints(tmp_path, config("random")).load)
     values = re.findall(r"\S+ is (\S+) here and ([^\s,;]+) there", line)
     assert values
     assert all(here != there for here, there in values)
 
 
-@pytest.mark.parametrize("case", cases("damaged run"))
-def test_a_run_goes_on_past_a_damaged_checkpoint(case, undisturbed, tmp_path, capsys):
-    killed_at_update_5(config(), tmp_path)
-    before, newest = Checkpoints(tmp_path, config()).paths()
-    content = bytearray(newest.read_bytes())
-    content[len(content) // 2] ^= 1
-    newest.write_bytes(content)
+def killed(run, folder):
+    """The folder, in which this run was killed."""
+    with struck(raising(Killed()), 5, "update"), pytest.raises(Killed):
+        train(run, folder, resume=False, progress="none")
+    return folder
+
+
+@fault(SAME, "the newest checkpoint of a run is damaged", "where", [0.4])
+def test_a_run_goes_on_past_a_damaged_checkpoint(where, undisturbed, tmp_path, capsys):
+    before, newest = Checkpoints(killed(config(), tmp_path), config()).paths()
+    newest.write_bytes(flipped(newest.read_bytes(), where))
     train(config(), tmp_path, resume=True, progress="none")
     assert tables(tmp_path) == undisturbed["random"]
     warning = f"the newest checkpoint is damaged: kept as {newest.name}.damaged, continuing from"
@@ -239,36 +243,62 @@ RICH = config(
 )
 
 
+def fill(value):
+    return lambda old: old.clone().fill_(value)
+
+
+def cut(old):
+    return old[:-1].contiguous()
+
+
+# One for each part of a run: path below the trainer's state, and another value, or a function of
+# the tensor there. The first window of the collector stands for all.
+FORGED = {
+    "collector/windows/*/tokens": lambda old: old.reshape(1, -1).contiguous(),
+    "collector/windows/*/action": 99,
+    "collector/positions": fill(10**6),
+    "collector/serials": [[10**9], []],
+    "collector/env/elapsed": cut,
+    "collector/policy_rng/bit_generator": "MT19937",
+    "replay/fields/discounts": lambda old: old.double(),
+    "replay/added": 10**30,
+    "backend/sac/optimizers/joint": 3,
+    "sampler/estimator/snapshots/0/number": 99,
+    "sampler/estimator/snapshots/1/goals": fill(float("nan")),
+    "backend/competence/snapshots/1/head/0.weight": cut,
+    "sampler/step": "x",
+    "estimators/observers/per_goal/seen": fill(-1),
+    "record/tables/practice/0": [0] * 20,
+    "record/outcomes": fill(99),
+    "pending": [{"goals": [10**6], "success": [1.0]}],
+}
+
+
 @pytest.fixture(scope="module")
 def halfway(tmp_path_factory):
-    """Folder of an interrupted MAGELLAN run."""
-    folder = tmp_path_factory.mktemp("halfway")
-    killed_at_update_5(RICH, folder)
-    return folder
+    return killed(RICH, tmp_path_factory.mktemp("halfway"))
 
 
 def forged(halfway, folder, where, value):
     """The newest checkpoint of a copy, with another value at a place in it."""
-    shutil.copytree(halfway, folder, dirs_exist_ok=True)
-    path = Checkpoints(folder, RICH).paths()[-1]
+    path = Checkpoints(shutil.copytree(halfway, folder), RICH).paths()[-1]
     forge(path, f"trainer/{where}", value)
     return path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", cases("forged"))
-def test_a_forged_state_is_one_clear_error(case, halfway, tmp_path):
-    path = forged(halfway, tmp_path, *FORGED[case])
+@fault(UNTOUCHED, "a value of a checkpoint is changed, with its checksum", "where", FORGED)
+def test_a_forged_state_is_one_clear_error(where, halfway, tmp_path):
+    path = forged(halfway, tmp_path / "run", where, FORGED[where])
     before = contents(tmp_path)
-    line = refusal(train, RICH, tmp_path, resume=True, progress="none")
+    line = refusal(train, RICH, tmp_path / "run", resume=True, progress="none")
     assert line.startswith(f"--resume: {path}")
     assert line.endswith("move the checkpoints away to start over")
     assert contents(tmp_path) == before
 
 
+@pytest.mark.slow
 def test_a_state_with_its_own_values_goes_on(halfway, tmp_path):
-    there, whole = tmp_path / "there", tmp_path / "whole"
-    forged(halfway, there, "collector/positions", lambda old: old)
-    for folder in (there, whole):
-        train(RICH, folder, resume=True, progress="none")
-    assert tables(there) == tables(whole)
+    forged(halfway, tmp_path / "run", "collector/positions", lambda old: old)
+    train(RICH, tmp_path / "run", resume=True, progress="none")
+    assert tables(tmp_path / "run") == tables(trained(RICH, tmp_path / "whole"))

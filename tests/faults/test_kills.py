@@ -1,20 +1,28 @@
 """Processes that are killed, and processes that are asked to stop."""
 
 import json
+import random
 import re
 import signal
 
 import pytest
 
-from tests.faults.cases import SAMPLERS, cases
+from tests.faults.conftest import SAMPLERS
+from tests.faults.promises import AT_ONCE, SAME, SAVED, UNDISTURBED, fault, listed
 from tests.runs import contents, tables
+
+# A run of the campaign has about 250 steps, counted by `injection`; an attempt needs 20 to begin.
+MOMENTS = listed(
+    SAME,
+    "SIGKILL at a random moment of a run",
+    [(name, random.Random(i).randint(5, 80)) for name in SAMPLERS for i in range(8)],
+)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_killed_at_random_moments(sampler, jobs, undisturbed, tmp_path):
-    moments = [steps for name, _, steps in cases("kill") if name == sampler]
-    for steps in moments:
+    for steps in [steps for name, steps in MOMENTS if name == sampler]:
         jobs.kill(tmp_path, steps, "", "", sampler=sampler)
         assert not (tmp_path / "manifest.json").exists()
     assert jobs.finish(tmp_path, sampler) == undisturbed[sampler]
@@ -26,23 +34,31 @@ def test_killed_at_random_moments(sampler, jobs, undisturbed, tmp_path):
     assert 1 <= manifest["restarts"] < manifest["attempts"]
 
 
-KILLS = {
-    "checkpoint": [(nth, step, "checkpoints/") for step, nth in cases("kill in save")],
-    "results": [(1, step, file) for step, file in cases("kill at the end")],
-}
+WRITES = listed(
+    SAME,
+    "SIGKILL while a checkpoint, a table or the manifest is written",
+    [
+        *((nth, step, "checkpoints/") for nth, step in ((2, "write"), (2, "fsync"), (1, "unlink"))),
+        *((2, "replace", "checkpoints/"), (1, "replace", "competence.csv")),
+        *((1, "write", "training.csv"), (1, "replace", "manifest.json")),
+    ],
+)
 
 
-@pytest.mark.parametrize("written", KILLS)
-def test_killed_while_files_are_written(written, jobs, undisturbed, tmp_path):
-    for where in KILLS[written]:
+@pytest.mark.slow
+def test_killed_while_files_are_written(jobs, undisturbed, tmp_path):
+    for where in WRITES:
         jobs.kill(tmp_path, *where)
         assert not (tmp_path / "manifest.json").exists()
     assert jobs.finish(tmp_path) == undisturbed["random"]
     assert not list(tmp_path.rglob("*.part"))
 
 
+STOPS = listed(SAVED, "a signal to stop", ("SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP"))
+
+
 def test_signals_save_and_stop(jobs, undisturbed, tmp_path):
-    for name in cases("signal"):
+    for name in STOPS:
         strike = (signal.Signals[name], 1, "update", "")
         _, status, output = jobs.resume(tmp_path, strike)
         assert status == 75, output
@@ -52,33 +68,32 @@ def test_signals_save_and_stop(jobs, undisturbed, tmp_path):
     assert jobs.finish(tmp_path) == undisturbed["random"]
 
 
-def test_a_second_interrupt_stops_at_once(jobs, undisturbed, tmp_path):
-    (name,) = cases("interrupts")
+@fault(AT_ONCE, "Ctrl-C twice", "number", [signal.SIGINT])
+def test_a_second_interrupt_stops_at_once(number, jobs, undisturbed, tmp_path):
     # Both in one round, so that the first cannot take effect in between.
-    strikes = [(signal.Signals[name], nth, "step", "") for nth in (9, 10)]
+    strikes = [(number, nth, "step", "") for nth in (9, 10)]
     _, status, output = jobs.start(tmp_path, *strikes)
     assert (status, output) == (130, "stopped\n")
     assert len(contents(tmp_path / "checkpoints")) == 2
     assert jobs.finish(tmp_path) == undisturbed["random"]
 
 
-@pytest.mark.parametrize("case", cases("two"))
-def test_a_second_driver_is_refused(case, jobs, undisturbed, tmp_path):
+@fault(UNDISTURBED, "a second driver in the same folder", "more", [("--resume",), ()])
+def test_a_second_driver_is_refused(more, jobs, undisturbed, tmp_path):
     first, status, output = jobs.start(tmp_path, (signal.SIGSTOP, 3, "update", ""))
     assert status == "stopped", output
     before = contents(tmp_path)
-    second = jobs.resume if case == "same" else jobs.start
-    _, status, output = second(tmp_path)
-    assert status == 73
-    assert output.count("\n") == 1
+    _, status, output = jobs.start(tmp_path, more=more)
+    assert (status, output.count("\n")) == (73, 1)
     assert f"error: --output: {tmp_path} is in use by process {first} on " in output
     assert contents(tmp_path) == before
-    assert jobs.ask({"continue": first}) == (first, 0)
+    assert jobs.send(first, signal.SIGCONT) == 0
     assert tables(tmp_path) == undisturbed["random"]
 
 
-def test_the_lock_is_free_as_soon_as_its_owner_is_dead(jobs, undisturbed, tmp_path):
+@fault(SAME, "the owner of the lock is killed", "number", [signal.SIGKILL])
+def test_the_lock_is_free_as_soon_as_its_owner_is_dead(number, jobs, undisturbed, tmp_path):
     first, status, output = jobs.start(tmp_path, (signal.SIGSTOP, 3, "update", ""))
     assert status == "stopped", output
-    assert jobs.ask({"kill": first}) == (first, -getattr(signal, cases("dead owner")[0]))
+    assert jobs.send(first, number) == -number
     assert jobs.finish(tmp_path) == undisturbed["random"]

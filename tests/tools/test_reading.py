@@ -16,7 +16,7 @@ from magellan.jobs.export import agent_files, write_agent
 from magellan.jobs.folder import check_folder
 from magellan.tools.trained import TrainedAgent
 from magellan.training.loop import Trainer
-from tests.faults.cases import cut
+from tests.faults.test_checkpoints import cut
 from tests.runs import contents, error_line, forge
 from tests.snippets import write_files
 from tests.tools.conftest import config

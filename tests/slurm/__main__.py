@@ -17,9 +17,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.slurm.campaign import Campaign, Fault
+from tests.slurm.campaign import Campaign
 from tests.slurm.cluster import CampaignError, Cluster, install, why_not
-from tests.slurm.job_file import JobFile, python_with_lamorel
 from tests.slurm.project import Project
 
 SKIPPED = 77
@@ -30,7 +29,6 @@ def main(words: list[str] | None = None) -> int:
     """Entry point; gives the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.slurm", description=__doc__)
     parser.add_argument("--check", action="store_true", help="only say whether it can run here")
-    parser.add_argument("--keep", action="store_true", help="keep the folder of the campaign")
     options = parser.parse_args(words)
     reason = why_not()
     if reason is not None:
@@ -40,23 +38,20 @@ def main(words: list[str] | None = None) -> int:
         print("test-slurm can run here")
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("test-slurm: ended by SIGTERM"))
-    with temporary_folder(options.keep) as folder:
+    with temporary_folder() as folder:
         return campaign(folder)
 
 
 @contextlib.contextmanager
-def temporary_folder(keep: bool) -> Iterator[Path]:
-    """A folder that others may read, removed at the end unless it is to be kept."""
+def temporary_folder() -> Iterator[Path]:
+    """A folder that others may read, removed at the end with the processes that work in it."""
     folder = Path(tempfile.mkdtemp(prefix="magellan-slurm-"))
     folder.chmod(0o755)
     try:
         yield folder
     finally:
         end_all_in(folder)
-        if keep:
-            print(f"kept: {folder}")
-        else:
-            shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def end_all_in(folder: Path) -> None:
@@ -81,38 +76,22 @@ def campaign(folder: Path) -> int:
     if plain.start(*plain.targets()).wait():
         return failed("the grid without faults failed", plain)
     (folder / "slurm").mkdir(mode=0o755)
+    on_slurm = Project(folder / "project")
     with Cluster(folder / "slurm") as cluster:
         say("the grid on Slurm, with faults")
-        on_slurm = Project(folder / "project")
-        todo = parts(cluster, on_slurm)
+        grid = Campaign(cluster, on_slurm, say)
         try:
-            for part in todo:
-                part.run()
+            grid.run()
         except (CampaignError, RuntimeError, OSError, subprocess.SubprocessError) as error:
-            faults = survived(todo)
-            print(table(faults, injected=len(faults) + 1))
-            return failed(str(error), on_slurm)
-    faults = survived(todo)
+            return failed(f"{error}, after {len(grid.faults)} faults", on_slurm)
     different = differences(plain.tables(), on_slurm.tables())
     if different:
         return failed(f"not the same bytes: {', '.join(different)}", on_slurm)
-    print(table(faults, injected=len(faults)))
-    say(f"{len(plain.tables())} tables are those of the grid without faults, to the last byte")
+    say(
+        f"{len(grid.faults)} faults survived: {len(plain.tables())} tables are those of the grid "
+        "without faults, to the last byte"
+    )
     return 0
-
-
-def parts(cluster: Cluster, project: Project) -> list[Campaign | JobFile]:
-    """The grid; and a run behind lamorel, where an interpreter has it."""
-    python = python_with_lamorel()
-    if python is None:
-        say("no job file of lamorel is tried: there is no .venv-lamorel (make lamorel-env)")
-        return [Campaign(cluster, project, say)]
-    return [Campaign(cluster, project, say), JobFile(cluster, project, python, say)]
-
-
-def survived(parts: list[Campaign | JobFile]) -> list[Fault]:
-    """The faults of all parts so far."""
-    return [fault for part in parts for fault in part.faults]
 
 
 def say(text: str) -> None:
@@ -133,13 +112,6 @@ def differences(expected: dict[str, bytes], found: dict[str, bytes]) -> list[str
         return ["no tables"]
     names = sorted(expected.keys() | found.keys())
     return [name for name in names if expected.get(name) != found.get(name)]
-
-
-def table(survived: list[Fault], injected: int) -> str:
-    """What was done and what held, with the totals."""
-    width = max((len(fault.what) for fault in survived), default=0)
-    rows = [f"  {fault.what:<{width}}  {fault.survived}" for fault in survived]
-    return "\n".join([*rows, f"faults injected: {injected}, survived: {len(survived)}"])
 
 
 if __name__ == "__main__":

@@ -8,9 +8,7 @@ import subprocess
 import pytest
 
 from tests.slurm import cluster
-from tests.slurm.__main__ import end_all_in, parts
-from tests.slurm.campaign import Campaign
-from tests.slurm.job_file import python_with_lamorel
+from tests.slurm.__main__ import end_all_in
 from tests.slurm.project import FAILING, Run
 
 
@@ -20,30 +18,21 @@ def ended_process():
     return process.pid
 
 
-@pytest.fixture
-def run(tmp_path):
-    (tmp_path / "checkpoints").mkdir()
-    return Run(tmp_path, "comment", tmp_path / "log")
-
-
 def write_attempts(run, *rows):
     text = "".join(json.dumps(row) + "\n" for row in rows)
     (run.folder / "attempts.jsonl").write_text(text)
 
 
-def test_a_run_is_in_its_middle_once_this_attempt_has_saved(run):
+def test_a_run_is_in_its_middle_once_this_attempt_has_saved_until_it_is_over(tmp_path):
+    run, checkpoints = Run(tmp_path, "comment", tmp_path / "log"), tmp_path / "checkpoints"
+    checkpoints.mkdir()
+    start = {"attempt": 1, "pid": os.getpid(), "resumed_from": "00000003.safetensors"}
+    write_attempts(run, start)
+    (checkpoints / "00000003.safetensors").touch()
     assert run.live_attempt() is None
-    write_attempts(run, {"attempt": 1, "pid": os.getpid(), "resumed_from": "00000003.safetensors"})
-    (run.folder / "checkpoints/00000003.safetensors").touch()
-    assert run.live_attempt() is None
-    (run.folder / "checkpoints/00000007.safetensors").touch()
+    (checkpoints / "00000007.safetensors").touch()
     assert run.live_attempt()["attempt"] == 1
     assert run.attempt(1) is None
-
-
-def test_an_attempt_is_over_when_it_says_so_or_its_process_is_gone(run):
-    (run.folder / "checkpoints/00000003.safetensors").touch()
-    start = {"attempt": 1, "pid": os.getpid(), "resumed_from": None}
     write_attempts(run, start, {"attempt": 1, "ended": "now", "reason": "complete"})
     assert run.live_attempt() is None
     assert run.attempt(1)["reason"] == "complete"
@@ -83,14 +72,6 @@ def test_processes_that_work_in_a_folder_are_ended(tmp_path):
     finally:
         inside.kill()
         outside.kill()
-
-
-def test_a_job_behind_lamorel_needs_an_interpreter(monkeypatch, tmp_path):
-    monkeypatch.setenv("LAMOREL_PYTHON", str(tmp_path / "python"))
-    assert python_with_lamorel() is None
-    assert [type(part) for part in parts(None, None)] == [Campaign]
-    (tmp_path / "python").touch(mode=0o755)
-    assert python_with_lamorel() == tmp_path / "python"
 
 
 def test_a_command_fails_for_drivers_only_and_for_so_long(tmp_path):

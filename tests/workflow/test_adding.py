@@ -81,7 +81,6 @@ EDITS = {
     "my_figure.py": {"draw_forgetting": 1, "summary": 1},
     "my_statistic.py": {"statistic_forgetting": 1, "draw_forgetting": 1, "summary": 1},
     "my_signal.py": {},
-    "analysis/figures/practice.py": {f"draw_{name}": 1 for name in DRAWN} | {"summary": 1},
 }
 
 

@@ -49,6 +49,7 @@ def elsewhere(tmp_path_factory):
     return Elsewhere(tmp_path_factory.mktemp("module"))
 
 
+@pytest.mark.slow
 def test_a_grid_runs_there_and_leaves_the_checkout_alone(elsewhere):
     elsewhere.run("--until", "statistics", "draw_practice")
     results = elsewhere.folder / "results/mine"
@@ -106,8 +107,3 @@ def test_two_experiments_of_one_workflow_have_their_own_modules(elsewhere):
     with edited(elsewhere.folder / "workflow/Snakefile", other):
         line = elsewhere.refused("-n", "second_all")
         assert line.startswith("error: samplers.0: 'first_one' is unknown; allowed: random, ")
-
-
-def test_bad_input_of_a_module_is_one_clear_line(elsewhere):
-    line = elsewhere.refused("-n", "--config", "samplers=[nobody]")
-    assert line.startswith("error: samplers.0: 'nobody' is unknown; allowed: random, ")

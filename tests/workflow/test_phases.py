@@ -8,11 +8,9 @@ import pytest
 
 from magellan.config import beginning, grid, identity, load_experiment, read_yaml
 from magellan.config.grid import shared_beginnings
-from magellan.core.errors import InputError
 from magellan.core.parsing import parse_yaml
 from magellan.jobs.run import train
-from magellan.worlds import WORLDS
-from tests.snippets import BLOCK, write_files
+from tests.snippets import BLOCK
 from tests.workflow.conftest import ROOT
 from workflow.planning import Plan
 
@@ -61,36 +59,6 @@ def test_the_study_that_separates_practice_and_learner_goes_on_from_the_referenc
     begun = {starts[run.identity].run.identity for run in separated}
     runs = [run for run in study if (run.sampler, run.variant) == ("magellan", "base")]
     assert begun == {run.identity for run in runs if run.seed in range(3, 9)}
-
-
-@pytest.fixture
-def doors(tmp_path):
-    """File of a world of the user's own."""
-    yield write_files("docs/extend.md", tmp_path)["my_world.py"]
-    WORLDS.remove("doors")
-
-
-def test_phases_in_a_world_of_the_users_own(doors):
-    values = declared(goal_spaces=["20-10"], world="doors", modules=[doors], samplers=["random"])
-    _, starts = plan(values)
-    assert [start.run.goal_space for start in starts.values()] == ["20-10", "20-10"]
-    few = values | {"goal_spaces": ["30-30"]}
-    with pytest.raises(InputError, match=r"30 goals of closed are not allowed: .* has 20"):
-        grid(load_experiment(few))
-
-
-def test_a_beginning_may_start_from_another_beginning():
-    chain = {
-        "early": {"phases": [FIRST, NEW]},
-        "late": {"phases": [FIRST, {**FIRST, "until": 90}, NEW], "budget": {"episodes": 150}},
-    }
-    runs, starts = plan(declared(variants=chain, overrides=OBSERVED))
-    (late,), (early,) = (
-        {starts[run.identity].run.identity for run in runs if run.variant == variant}
-        for variant in ("late", "early")
-    )
-    assert starts[late].run.identity == early
-    assert len(starts) == len(runs) + 1
 
 
 def test_runs_that_share_only_their_first_phase_start_from_what_started_there():
@@ -236,11 +204,10 @@ def test_a_complete_run_needs_no_start(tmp_path, monkeypatch):
     assert whole.start_files(whole.grid[0]) == []
 
 
-@pytest.mark.parametrize("seeds", [[0, 1], [0, 1, 2]])
-def test_jobs_start_from_the_beginning_that_they_share(seeds, tmp_path):
-    whole = Plan(load_experiment(declared(seeds=seeds, results=str(tmp_path))))
+def test_jobs_start_from_the_beginning_that_they_share(tmp_path):
+    whole = Plan(load_experiment(declared(results=str(tmp_path))))
     (first,) = {run.identity: run for run in whole.beginnings}.values()
-    assert len(whole.grid) == 2 * len(seeds)
+    assert len(whole.grid) == 4
     for run in whole.grid:
         words = whole.start_arguments(run, None)
         assert words == ["--start", f"{whole.folder}/{first.path}"]

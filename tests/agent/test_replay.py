@@ -1,7 +1,6 @@
 """n-step returns on a hand-worked episode, and the ring of transitions."""
 
 import numpy as np
-import pytest
 
 from magellan.agent.replay import NStepWindow, Replay, Step, Transition
 from magellan.core.codec import PADDING, PackedState
@@ -31,12 +30,6 @@ def test_three_step_returns_of_a_five_step_episode():
     assert [t.action for t in transitions] == [0, 1, 0, 1, 0]
 
 
-def test_window_longer_than_the_episode_gives_monte_carlo_returns():
-    transitions = fold_episode(15, 0.9, [0.0, 0.0, 1.0])
-    assert [t.returns for t in transitions] == pytest.approx([0.81, 0.9, 1.0])
-    assert [t.discount for t in transitions] == [0.0, 0.0, 0.0]
-
-
 def transition(number: int, length: int = 3, discount: float = 0.5) -> Transition:
     return Transition(
         state(number, length), number, float(number), discount, state(-number, length)
@@ -53,13 +46,6 @@ def test_the_oldest_transition_is_replaced_and_padding_is_marked():
     assert batch.tokens[row, :2].tolist() == [4, 4]
     assert batch.next_tokens[row, :2].tolist() == [-4, -4]
     assert batch.segments[row].tolist() == [0, 0, PADDING, PADDING]
-
-
-def test_samples_are_without_replacement():
-    replay = Replay(64, np.random.default_rng(0))
-    for number in range(64):
-        replay.add(transition(number))
-    assert len(set(replay.sample(64).returns.tolist())) == 64
 
 
 def test_success_fraction_and_marks():

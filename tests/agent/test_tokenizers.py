@@ -105,6 +105,7 @@ PAIRS = [
     pytest.param((way, kind), marks=MARKS.get(way, ()), id=f"{way}, {kind}")
     for way in WAYS
     for kind in TOKENIZERS
+    if way == "llama torch" or kind == "Llama"  # the way does not matter for the tokens
 ]
 
 

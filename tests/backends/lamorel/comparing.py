@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-REPETITIONS = 10
 
 
 def compare(values: Mapping[str, Any]) -> None:
@@ -33,7 +30,7 @@ def compare(values: Mapping[str, Any]) -> None:
 
 def differences(backend: Any, expected: Any, exact: Any) -> dict[str, Any]:
     """Errors of what is read and of one update of each kind, in multiples of those of the same
-    model here, against `exact` in float64; losses; what moved; seconds of acting."""
+    model here, against `exact` in float64; losses; what moved."""
     import numpy as np
 
     from magellan.backends import CURRENT, DELAYED
@@ -72,18 +69,7 @@ def differences(backend: Any, expected: Any, exact: Any) -> dict[str, Any]:
         "current_from_delayed": largest_difference(*truth["competence"][:2]),
         "policy_moved": largest_difference(after["sac"]["adapters"], before["sac"]["adapters"]),
         "critic_reached_adapter": float(np.abs(moments["1"]["exp_avg"]).max()),
-        "seconds": {"lamorel": _seconds(backend, states), "local": _seconds(expected, states)},
     }
-
-
-def _seconds(backend: Any, states: Any) -> float:
-    """Median seconds of one call for the policy."""
-    took = []
-    for _ in range(REPETITIONS):
-        begun = time.perf_counter()
-        backend.probabilities(states)
-        took.append(time.perf_counter() - begun)
-    return sorted(took)[len(took) // 2]
 
 
 if __name__ == "__main__":

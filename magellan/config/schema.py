@@ -189,8 +189,8 @@ class RewardConfig(ChatSettings):
     model: str = Field(
         WORLD,
         min_length=1,
-        description="`world`: the world's own verdict. Otherwise a chat model, named as for "
-        "`experimenter.model`, that reads the last observation of each episode and says yes or no.",
+        description="`world`: the world's own verdict; or a chat model, named as for "
+        "`experimenter.model`, that judges the last observation of an episode.",
     )
     tokens: int = Field(4, ge=1, le=4_096, description="Maximum number of tokens of an answer.")
     on_failure: Literal["keep", "stop"] = Field(

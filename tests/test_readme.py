@@ -3,6 +3,7 @@
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from analysis.report.pictures import same_learner
@@ -171,6 +172,11 @@ def assert_no_gain_of_rules_for_groups(folder: str, split: str) -> None:
     for rank in ranked:
         if rank.rule in ("learnability", "mopps", "greso", "pools"):
             assert rank.verdict != "ahead"
+
+
+def test_the_readme_counts_the_samplers_of_the_leaderboard():
+    listed = pd.read_csv(pages.REFERENCE / "leaderboard.csv")["rule"].nunique()
+    says(f"{listed} samplers compared")
 
 
 SENTENCE = re.compile(r"(?<=[.:;!?])[*]*\s")

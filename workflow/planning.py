@@ -33,7 +33,7 @@ from magellan.config import PlannedRun, flat_keys, grid, load_experiment, read_y
 from magellan.config.grid import (
     BEGINNING,
     PlannedStart,
-    chats_of,
+    asked_models,
     check_models,
     given_keys,
     host_memory_mb,
@@ -271,6 +271,8 @@ class Plan:
         self.starts = shared_beginnings(self.grid)
         self.beginnings = [start.run for start in self.starts.values()]
         self._run = {run.identity: run for run in (*self.beginnings, *self.grid)}
+        # Now: another experiment of the same workflow replaces the registered samplers.
+        self._models = {identity: asked_models(run.config) for identity, run in self._run.items()}
         self.runs = self._runs_to_report()
         reported = {run.identity for run in self.runs}
         self.left_out = [run for run in self.grid if run.identity not in reported]
@@ -374,8 +376,7 @@ class Plan:
     def backbone_files(self, wildcards: Any) -> list[str]:
         """Weights of a model that this workflow builds for a run, the last of its files."""
         run = self._run[wildcards.identity]
-        chats = {settings.model for _, settings in chats_of(run.config) if not settings.transcript}
-        if SMOLLM2 not in {run.config.backbone.model, *chats} or self._is_complete(run):
+        if SMOLLM2 not in self._models[run.identity] or self._is_complete(run):
             return []
         return [(made_folder() / SMOLLM2 / WEIGHTS).as_posix()]
 

@@ -244,6 +244,12 @@ def chats_of(config: RunConfig) -> list[tuple[str, ChatSettings]]:
     return [(name, values) for name, values in used.items() if isinstance(values, ChatSettings)]
 
 
+def asked_models(config: RunConfig) -> set[str]:
+    """Return the language models that a run reads or asks."""
+    chats = {settings.model for _, settings in chats_of(config) if not settings.transcript}
+    return {config.backbone.model, *chats}
+
+
 def _resolved(experiment: ExperimentConfig) -> Iterator[RunConfig]:
     """Configurations of the samplers and variants, without goal spaces and seeds."""
     layers = variants_of(experiment).values()

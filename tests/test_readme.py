@@ -148,6 +148,10 @@ def test_the_readme_speaks_of_other_samplers_as_the_tests_do():
     assert "with one answer or [with eight](docs/studies/grpo.md)" in README
     for folder, split in (("rules", "train"), ("grpo", "unseen")):
         assert_no_gain_of_rules_for_groups(folder, split)
+    assert "There `pcl` does." in README
+    board = pd.read_csv(ROOT / "results/reference/leaderboard.csv")
+    board = board[(board["tables"] == "grpo") & (board["gain_low"] > 0) & (board["p_floor"] < 0.05)]
+    assert board["rule"].tolist() == ["pcl"]
     lead = {
         split: pages.lead("samplers_replay", "random", "success_replay", split) for split in SPLITS
     }

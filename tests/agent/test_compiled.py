@@ -2,7 +2,6 @@
 
 import ast
 import os
-import platform
 import re
 import shlex
 import stat
@@ -71,12 +70,13 @@ def cache(tmp_path, monkeypatch) -> Path:
 
 # ---- any processor ---------------------------------------------------------------------------
 
-# Of PyTorch's own kernels, oneDNN, MKL, OpenBLAS, and of the compiled code.
-OLDEST = {
-    "ATEN_CPU_CAPABILITY": "default",
-    "ONEDNN_MAX_CPU_ISA": "SSE41",
-    "MKL_CBWR": "COMPATIBLE",
-    "OPENBLAS_CORETYPE": "Prescott",
+# Those of PyTorch's own kernels, oneDNN, MKL, OpenBLAS, and of the compiled code.
+LIBRARIES = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_CBWR", "OPENBLAS_CORETYPE")
+INSTRUCTIONS = {
+    "sse2": ("default", "SSE41", "COMPATIBLE", "Prescott", "x86-64"),
+    "avx": ("default", "AVX", "AVX", "Sandybridge", "sandybridge"),
+    "avx2": ("avx2", "AVX2", "AVX2", "Haswell", "haswell"),
+    "avx512f": ("avx512", "AVX512_CORE", "AVX512", "SkylakeX", "skylake-avx512"),
 }
 AFFECTED = ("agent/test_passes.py", "agent/test_layers.py", "agent/test_sac.py")
 AFFECTED += ("backends/test_local.py", "training/test_learned.py")
@@ -84,14 +84,21 @@ AFFECTED += ("backends/test_local.py", "training/test_learned.py")
 
 @pytest.mark.slow
 @needs_compiler
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="the names are of x86-64")
-def test_passes_are_right_with_the_oldest_instructions():
-    compiled = {"CXX": shlex.join([*compiler._compiler(), "-march=x86-64"])}
+@pytest.mark.parametrize("name", INSTRUCTIONS)
+def test_passes_are_right_with_other_instructions(name):
+    """All sets below the processor's own, with which the other tests are run."""
+    info = Path("/proc/cpuinfo")
+    flags = info.read_text().split() if info.exists() else []
+    known = [name for name in INSTRUCTIONS if name in flags]
+    if name not in known[:-1]:
+        pytest.skip(f"this processor's own instructions are {(known or ['others'])[-1]}")
+    *values, processor = INSTRUCTIONS[name]
+    compiled = {"CXX": shlex.join([*compiler._compiler(), f"-march={processor}"])}
     files = [f"tests/{file}" for file in AFFECTED]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow", *files],
         cwd=SOURCE.parents[2],
-        env={**os.environ, **OLDEST, **compiled},
+        env={**os.environ, **dict(zip(LIBRARIES, values, strict=True)), **compiled},
         capture_output=True,
         text=True,
     )

@@ -67,10 +67,6 @@ def test_a_run_with_own_files_trains_resumes_and_records_them(files, tmp_path):
     assert manifest["driver"] == "counts"
     assert manifest["counted"]["sampler"] == "sharp"
     assert set(manifest["modules"]) == set(files)
-    assert manifest["registered"] == {
-        "sampler": {"sharp": {"label": "Sharp"}},
-        "estimator": {"counts": {"label": "Counts"}},
-    }
     first = (tmp_path / "run/competence.csv").read_bytes()
     assert b",counts,unseen,grasp," in first
     train(resolve_run("smoke", [layer]), tmp_path / "run", True, "none")

@@ -92,7 +92,7 @@ class RunManifest(_Declared):
     driver: StrictStr | None
     estimation_episodes: dict[str, Number]
     modules: dict[str, StrictStr] = {}
-    registered: dict[StrictStr, dict[StrictStr, Any]] = {}
+    registered: dict[StrictStr, dict[StrictStr, Any]] = {}  # of older runs
     started_from: Beginning | None = None
     world: WorldEntry | None = None
     goal_counts: dict[StrictStr, StrictInt] | None = None

@@ -53,7 +53,7 @@ class LearnedSettings(Section):
     delay: Count = Field(100, description="N: updates between current and delayed estimate.")
     update_every: Count = Field(
         1,
-        description="Policy updates between gradient steps.",
+        description="Policy updates between gradient steps: 1 as released, 32 in the paper's text.",
     )
     refresh: Count = Field(32, description="Updates between evaluations of the goal space.")
     pool: int = Field(

@@ -9,8 +9,8 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -125,15 +125,6 @@ class Registry(dict[str, EntryT]):
 
 REGISTRIES: list[Registry[Any]] = []
 """All registries."""
-
-
-def as_registered(registry: Registry[Any], names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Return label and look of user-defined entries by name, as JSON values for manifests."""
-    entries = [registry[name] for name in names if not is_built_in(registry[name])]
-    return {
-        entry.name: {"label": entry.label, **({"look": asdict(entry.look)} if entry.look else {})}
-        for entry in entries
-    }
 
 
 def source_of(function: Callable[..., Any]) -> str:

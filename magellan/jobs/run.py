@@ -14,8 +14,7 @@ from typing import Any
 
 from magellan.backends import Backend, check_backend
 from magellan.backends.machine import configure_torch
-from magellan.competence import ESTIMATORS
-from magellan.config import UNIT_COLUMNS, RunConfig, counted, estimators_of, identity, phases_of
+from magellan.config import UNIT_COLUMNS, RunConfig, counted, identity
 from magellan.core.errors import (
     InputError,
     JobError,
@@ -27,7 +26,6 @@ from magellan.core.errors import (
 from magellan.core.files import write_atomically
 from magellan.core.finite import check_weights
 from magellan.core.parsing import checked_numbers, read_json_object
-from magellan.core.registry import as_registered
 from magellan.jobs import export
 from magellan.jobs.checkpoint import (
     MALFORMED,
@@ -52,7 +50,6 @@ from magellan.jobs.provenance import (
 from magellan.jobs.stopping import Stopper, seconds_granted
 from magellan.model import chat
 from magellan.model.files import check_backbone
-from magellan.samplers import SAMPLERS
 from magellan.training.answers import make_trainer
 from magellan.training.loop import Trainer
 from magellan.worlds import WORLDS
@@ -438,7 +435,6 @@ class Job:
 
 def _describe_run(trainer: Trainer) -> dict[str, Any]:
     config = trainer.config
-    registered = _user_entries(config)
     return {
         "schema_version": 2,
         "sampler": config.sampler,
@@ -454,7 +450,6 @@ def _describe_run(trainer: Trainer) -> dict[str, Any]:
         "driver": trainer.estimators.driver,
         **trainer.sampler.facts(),
         **trainer.evaluator.facts(),
-        **({"registered": registered} if registered else {}),
         "threads": config.threads,
         **({"memory": trainer.backend.memory} if trainer.backend.memory else {}),
         "host": host_description(),
@@ -462,11 +457,3 @@ def _describe_run(trainer: Trainer) -> dict[str, Any]:
         "steps": trainer.steps,
         "episodes": trainer.episodes,
     }
-
-
-def _user_entries(config: RunConfig) -> dict[str, dict[str, Any]]:
-    """Labels and styles of the run's user-defined samplers and estimators, by kind and name."""
-    samplers = dict.fromkeys(phase.sampler for phase in phases_of(config))
-    used = ((SAMPLERS, samplers), (ESTIMATORS, estimators_of(config)))
-    by_kind = {registry.kind: as_registered(registry, names) for registry, names in used}
-    return {kind: entries for kind, entries in by_kind.items() if entries}

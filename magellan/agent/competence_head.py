@@ -25,7 +25,6 @@ from magellan.agent.learning import (
     optimizer_step,
 )
 from magellan.agent.replay import Episodes
-from magellan.core.errors import not_allowed
 from magellan.model.packing import PackedBatch
 from magellan.model.scoring import prompt_features
 
@@ -179,10 +178,8 @@ class CompetenceHead:
         self.backbone.load_adapter(self.readers.learning, state["adapter"])
         load_adam(self.optimizer, state["optimizer"])
         saved = state["snapshots"]
-        if not saved:
-            raise not_allowed("snapshots", 0, "1 or more")
         self.snapshots = [saved[str(place)] for place in range(len(saved))]
-        for place in reversed(range(len(saved))):  # each of the shapes of the model, 0 the last
+        for place in reversed(range(len(saved) or 1)):  # all must fit the model; 0, the last, stays
             self._load_delayed(place)
 
 

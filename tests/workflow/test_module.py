@@ -51,14 +51,14 @@ def elsewhere(tmp_path_factory):
 
 @pytest.mark.slow
 def test_a_grid_runs_there_and_leaves_the_checkout_alone(elsewhere):
-    elsewhere.run("--until", "statistics", "draw_practice")
+    elsewhere.run("--until", "draw_practice")
     results = elsewhere.folder / "results/mine"
     assert (results / "tables/manifest.json").is_file()
     assert (results / "statistics/success.csv").is_file()
     assert next((results / "figures").glob("*/practice.png")).is_file()
     assert not (elsewhere.checkout / "results").exists()
     # Also with all of Snakemake's triggers, among them the words of commands.
-    assert elsewhere.planned("--until", "statistics", "draw_practice") == {}
+    assert elsewhere.planned("--until", "draw_practice") == {}
 
 
 STATISTIC = """

@@ -43,6 +43,12 @@ def draw(rows: pd.DataFrame) -> Figure:
     return figure
 
 
+def _algorithm(rule: str) -> Algorithm:
+    """The sampler, and the variant that the row names behind a slash."""
+    sampler, _, variant = rule.partition("/")
+    return Algorithm(sampler, variant)
+
+
 def _rows(place: pd.DataFrame) -> int:
     """Rows of a panel: one for each sampler and track."""
     return len(place) + place["track"].nunique()
@@ -50,7 +56,7 @@ def _rows(place: pd.DataFrame) -> int:
 
 def _panel(ax: Axes, place: pd.DataFrame) -> None:
     names: dict[float, str] = {}
-    styles = style.algorithm_styles([Algorithm(rule, "") for rule in place["rule"]])
+    styles = style.algorithm_styles([_algorithm(rule) for rule in place["rule"]])
     y = 0
     for track, title in TRACKS.items():
         ranked = rows_where(place, track=track).sort_values("success", ascending=False)
@@ -59,7 +65,7 @@ def _panel(ax: Axes, place: pd.DataFrame) -> None:
             ax.text(0.0, y, title, transform=ax.get_yaxis_transform(), **text)
             y += 1
         for row in ranked.itertuples():
-            color = styles[Algorithm(str(row.rule), "")].color
+            color = styles[_algorithm(str(row.rule))].color
             ax.plot([row.success_low, row.success_high], [y, y], color=color, lw=2.2)
             ax.plot(row.success, y, "o", color=color, markersize=6)
             names[y] = str(row.rule)

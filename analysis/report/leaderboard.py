@@ -29,8 +29,8 @@ from magellan.worlds import WORLDS
 BEGIN, END = "<!-- begin: leaderboard -->", "<!-- end: leaderboard -->"
 BLOCK = re.compile(f"{BEGIN}\n(.*?){END}", re.DOTALL)
 TABLES = (("rules_long", "frontier"), ("rules",), ("craft",), ("grpo",))
-"""Folders of combined tables, for each place those of the same seeds and length; those of the first
-learner are left out."""
+"""Folders of combined tables, for each place those of the same seeds and length, in the variant of
+the experiment's reference, or in a named one, as FOLDER/VARIANT."""
 HELD_OUT = {"grpo"}
 """Folders scored on held-out goals, as their protocols say."""
 PROTOCOLS = {"magellan": 0.079, "pcl": 0.127}
@@ -91,14 +91,18 @@ def _load_place(reference: Path, folders: Sequence[str]) -> Place:
     scores: dict[str, pd.Series] = {}
     costs: dict[str, tuple[float, float, float]] = {}
     runs: list[Mapping[str, Any]] = []
-    for results in (store.load(reference / name) for name in folders):
+    for name in folders:
+        folder, _, variant = name.partition("/")
+        results = store.load(reference / folder)
         split = "unseen" if HELD_OUT & {*folders} else "train"
-        found = scores_of(results, split=split).items()
-        scores |= {rule: by_seed for rule, by_seed in found if len(by_seed) > 1}
+        found = scores_of(results, split=split, variant=variant).items()
+        label = f"/{variant}" if variant else ""
+        scores |= {rule + label: by_seed for rule, by_seed in found if len(by_seed) > 1}
         spent = [run.get("chat", {"tokens": ()})["tokens"] for run in results.manifest["runs"]]
         table = summaries.cost(results).assign(tokens=[sum(tokens) for tokens in spent])
-        table = rows_where(table, variant=results.reference.variant)
-        costs |= _mean_costs(table, "wall_seconds")
+        table = rows_where(table, variant=variant or results.reference.variant)
+        means = _mean_costs(table, "wall_seconds").items()
+        costs |= {rule + label: cost for rule, cost in means}
         runs += results.manifest["runs"]
     name = runs[0]["world"]["name"]
     world = WORLDS.get(name)
@@ -110,7 +114,7 @@ def _load_place(reference: Path, folders: Sequence[str]) -> Place:
         f"{world.label if world else name}, {length}",
         scores,
         costs,
-        {name: track_of(name) for name in scores},
+        {name: track_of(name.partition("/")[0]) for name in scores},
         max(run["finished"] for run in runs)[:10],
         ", ".join(sorted({run["code_version"] for run in runs})),
         folders,

@@ -60,16 +60,21 @@ class Standing(NamedTuple):
 
 
 def scores_of(
-    results: Results, seeds: Collection[int] | None = None, split: str = "train"
+    results: Results,
+    seeds: Collection[int] | None = None,
+    split: str = "train",
+    variant: str = "",
 ) -> dict[str, pd.Series]:
     """Mean success over training, by sampler: (seeds,), by increasing seed.
 
-    In the first goal space and the variant of the experiment's reference.
+    In the first goal space.
 
     seeds: use only these; None: all.
     split: of the goals.
+    variant: empty: that of the experiment's reference.
     """
-    variant, space = reference_algorithm(results.experiment).variant, results.goal_spaces[0]
+    variant = variant or reference_algorithm(results.experiment).variant
+    space = results.goal_spaces[0]
     scores = {}
     for algorithm in results.algorithms_in(space):
         if algorithm.variant == variant:

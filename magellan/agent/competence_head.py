@@ -8,7 +8,7 @@ update, which episodes to keep and when to take a snapshot; it holds no tensor.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import numpy as np
 import torch
@@ -100,7 +100,7 @@ class CompetenceHead:
         self.optimizer = adam([*trained, *self.head.parameters()], config.learning_rate)
         self.snapshots: list[dict[str, dict[str, Tensor]]] = []  # oldest first
 
-    def update(self, episodes: Episodes) -> float:
+    def update_competence(self, episodes: Episodes) -> float:
         """Take one step on the binary cross-entropy of success; returns the loss."""
         success = self.backbone.tensor(episodes.success)
         adapter, trains_adapter, *_ = self.readers
@@ -119,21 +119,23 @@ class CompetenceHead:
             self.backbone.adapter_changed(adapter)
         return float(sum(losses))
 
-    def now(self, prompts: PackedBatch) -> np.ndarray:
-        """Predicted success P(success | prompt) by the current estimator, float64 (n,)."""
-        return self._predict(self.readers.now, self.head, prompts)
+    @torch.no_grad()
+    def predict(self, which: str | int, prompts: PackedBatch) -> np.ndarray:
+        """P(success | prompt) by the current or the delayed estimator, or a snapshot: float64 (n,).
 
-    def delayed(self, prompts: PackedBatch) -> np.ndarray:
-        """Predicted success by the delayed estimator, float64 (n,)."""
-        return self._predict(self.readers.delayed, self.delayed_head, prompts)
-
-    def at(self, place: int, prompts: PackedBatch) -> np.ndarray:
-        """Predicted success by a snapshot of the estimator, the oldest being 0, float64 (n,)."""
-        self._load_delayed(place)
-        try:
-            return self.delayed(prompts)
-        finally:
-            self._load_delayed(0)
+        which: "current", "delayed", or the snapshot's place, the oldest being 0.
+        """
+        if isinstance(which, int):
+            self._load_delayed(which)
+            try:
+                return self.predict("delayed", prompts)
+            finally:
+                self._load_delayed(0)
+        adapter, head = self.readers.now, cast(nn.Module, self.head)
+        if which == "delayed":
+            adapter, head = self.readers.delayed, self.delayed_head
+        features = self._features(adapter, prompts)
+        return torch.sigmoid(apply_head(head, features)).cpu().numpy().astype(np.float64)
 
     @torch.no_grad()
     def representation(self, prompts: PackedBatch) -> np.ndarray:
@@ -142,11 +144,6 @@ class CompetenceHead:
 
     def _features(self, adapter: str, prompts: PackedBatch) -> Tensor:
         return prompt_features(self.backbone, adapter, prompts, self.config.refresh_batch)
-
-    @torch.no_grad()
-    def _predict(self, adapter: str, head: nn.Module, prompts: PackedBatch) -> np.ndarray:
-        features = self._features(adapter, prompts)
-        return torch.sigmoid(apply_head(head, features)).cpu().numpy().astype(np.float64)
 
     def snapshot(self, keep: int) -> None:
         """Copy the current estimator, and forget all but the newest `keep` copies."""

@@ -174,7 +174,7 @@ class GRPO:
         chosen = self._log_probs(output.logits[:, :-1]).gather(2, tails[:, :, None])[:, :, 0]
         return chosen * exists
 
-    def update(
+    def update_writing(
         self, prompts: Sequence[np.ndarray], answers: np.ndarray, rewards: np.ndarray, longest: int
     ) -> float:
         """Take one Adam step on `loss`, none if no answer has an advantage; return its value."""

@@ -122,7 +122,7 @@ class SAC:
             "spread": float((deviation / features.square().sum()).sqrt()),
         }
 
-    def update(self, transitions: Batch) -> dict[str, float]:
+    def update_policy(self, transitions: Batch) -> dict[str, float]:
         """Update critic, actor and temperature on a batch, then the target critic.
 
         During the warm-up actor and temperature are not updated.

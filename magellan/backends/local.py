@@ -15,7 +15,6 @@ from magellan.agent.sac import SAC
 from magellan.backends.base import (
     AS_BEFORE,
     CURRENT,
-    DELAYED,
     MICRO_BATCH,
     Backend,
     Which,
@@ -77,7 +76,7 @@ class LocalBackend(Backend):
     def update_writing(
         self, prompts: list[np.ndarray], answers: np.ndarray, rewards: np.ndarray, longest: int
     ) -> float:
-        return self.writer.update(prompts, answers, rewards, longest)
+        return self.writer.update_writing(prompts, answers, rewards, longest)
 
     def _choose_micro_batch(self, batch: int) -> None:
         """Set the largest micro-batch that runs; `memory` gives the reason."""
@@ -123,7 +122,7 @@ class LocalBackend(Backend):
 
     def competence(self, prompts: Packed | int, which: Sequence[Which] = (CURRENT,)) -> np.ndarray:
         states = self._states(prompts)
-        return np.stack([self._predict(estimator, states) for estimator in which])
+        return np.stack([self.head.predict(estimator, states) for estimator in which])
 
     def representation(self, prompts: Packed | int, space: str = "read") -> np.ndarray:
         states = self._states(prompts)
@@ -134,18 +133,11 @@ class LocalBackend(Backend):
     def _states(self, prompts: Packed | int) -> PackedBatch:
         return self._held[prompts] if isinstance(prompts, int) else self.backbone.batch(*prompts)
 
-    def _predict(self, estimator: Which, prompts: PackedBatch) -> np.ndarray:
-        if estimator == CURRENT:
-            return self.head.now(prompts)
-        if estimator == DELAYED:
-            return self.head.delayed(prompts)
-        return self.head.at(cast(int, estimator), prompts)
-
     def update_policy(self, transitions: Batch) -> dict[str, float]:
-        return self.agent.update(transitions)
+        return self.agent.update_policy(transitions)
 
     def update_competence(self, episodes: Episodes) -> float:
-        return self.head.update(episodes)
+        return self.head.update_competence(episodes)
 
     def snapshot(self, keep: int) -> None:
         self.head.snapshot(keep)

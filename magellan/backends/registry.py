@@ -87,8 +87,9 @@ def check_local(settings: BackendConfig, backbone: BackboneConfig | None) -> Non
         check_room(backbone, settings, device)
 
 
-def make_local(parts: BackendParts) -> LocalBackend:
-    """Build the model in this process, on the device of the settings, whatever their `kind`.
+@register_backend("local", check=check_local)
+def make_local(parts: BackendParts, settings: NoSettings | None = None) -> LocalBackend:
+    """Build the model in this process, on the device of `parts.settings`, whatever their `kind`.
 
     Raises:
         InputError: the model is missing, or cannot be read as configured.
@@ -100,12 +101,6 @@ def make_local(parts: BackendParts) -> LocalBackend:
     backbone = Backbone(parts.backbone, parts.seed, parts.world, parts.settings)
     check_scores(backbone, parts.world or WORLDS[DEFAULT_WORLD])
     return LocalBackend(backbone, parts.world)
-
-
-@register_backend("local", check=check_local)
-def local(parts: BackendParts, settings: NoSettings) -> Backend:
-    """The model in this process."""
-    return make_local(parts)
 
 
 def refuse_lamorel(settings: BackendConfig, backbone: BackboneConfig | None) -> NoReturn:

@@ -4,15 +4,8 @@ A run's manifest holds its resolved configuration. No torch here: the workflow i
 """
 
 from magellan.config.grid import PlannedRun, grid, load_experiment
-from magellan.config.identity import (
-    counted,
-    estimators_of,
-    flat_keys,
-    hash_of,
-    identity,
-    own_code_of,
-)
-from magellan.config.phases import Phase, beginning, phases_of
+from magellan.config.identity import counted, flat_keys, hash_of, identity, own_code_of
+from magellan.config.phases import Phase, beginning, estimators_of, phases_of
 from magellan.config.resolve import (
     checked_run,
     parse_assignment,

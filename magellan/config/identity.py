@@ -18,7 +18,7 @@ from typing import Any
 from magellan.backends import BACKENDS
 from magellan.competence import ESTIMATORS
 from magellan.config.modules import own_code
-from magellan.config.phases import driver_of, drivers_of, phases_of
+from magellan.config.phases import driver_of, estimators_of, phases_of
 from magellan.config.schema import RunConfig, run_model
 from magellan.model.settings import BackendConfig
 from magellan.samplers import SAMPLERS
@@ -31,15 +31,11 @@ GENERATION = 1
 not counted, so different runs would otherwise have the same identity."""
 
 NAMED = ("sampler", "goal_space", "seed")
-OPERATIONAL_KEYS = (
-    *("checkpoint_seconds", "checkpoint_share", "stop_margin_seconds"),
-    *("export", "keep_every"),
-)
 OPERATIONAL = frozenset(
     {
-        *("preset", "threads", "modules", "backbone.passes"),
+        *("backbone.passes", "budget.checkpoint_seconds", "budget.checkpoint_share"),
+        *("budget.stop_margin_seconds", "budget.export", "budget.keep_every"),
         *(f"backend.{key}" for key in BackendConfig.model_fields if key != "dtype"),
-        *(f"budget.{key}" for key in OPERATIONAL_KEYS),
     }
 )
 
@@ -75,17 +71,6 @@ MATTERS_IF: Mapping[str, Callable[[RunConfig], bool]] = {
     "samplers.estimator": _replaces_estimator,
 }
 """Keys that count only if a condition holds."""
-
-
-def estimators_of(config: RunConfig) -> tuple[str, ...]:
-    """Return the names of a run's estimators: the driver of its first sampler, then observers.
-
-    An estimator that drives a later phase observes until then.
-    """
-    driver = driver_of(config, phases_of(config)[0].sampler)
-    observers = {*config.observers, *drivers_of(config)} - {driver}
-    names = [name for name in ESTIMATORS if name in observers]
-    return tuple(names) if driver is None else (driver, *names)
 
 
 def counted(config: RunConfig) -> dict[str, Any]:

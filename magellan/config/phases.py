@@ -96,14 +96,24 @@ def _goal_space(name: str | None, config: RunConfig) -> str:
 
 def driver_of(config: RunConfig, sampler: str) -> str | None:
     """Return the estimator that drives a sampler in this run; None if it uses none."""
-    own = SAMPLERS[sampler].estimator
-    return own and (config.samplers.estimator or own)
+    return SAMPLERS[sampler].driver(config.samplers.estimator)
 
 
 def drivers_of(config: RunConfig) -> tuple[str, ...]:
     """Return the distinct names of the estimators that drive a phase, in order."""
     names = (driver_of(config, phase.sampler) for phase in phases_of(config))
     return tuple(dict.fromkeys(name for name in names if name is not None))
+
+
+def estimators_of(config: RunConfig) -> tuple[str, ...]:
+    """Return the names of a run's estimators: the driver of its first sampler, then observers.
+
+    An estimator that drives a later phase observes until then.
+    """
+    driver = driver_of(config, phases_of(config)[0].sampler)
+    observers = {*config.observers, *drivers_of(config)} - {driver}
+    names = [name for name in ESTIMATORS if name in observers]
+    return tuple(names) if driver is None else (driver, *names)
 
 
 def beginning(config: RunConfig) -> RunConfig | None:

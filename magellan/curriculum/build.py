@@ -32,8 +32,8 @@ def run_config(sampler: str, seed: int, settings: Settings) -> RunConfig:
     for name, section in settings.items():
         if not isinstance(section, Mapping):
             raise not_allowed(f"settings: {name}", section, "a section of constants")
-    if spec.estimator is not None:
-        driver = settings.get("samplers", {}).get("estimator") or spec.estimator
+    driver = spec.driver(settings.get("samplers", {}).get("estimator"))
+    if driver is not None:
         allowed.add(ESTIMATORS.find(driver, "samplers.estimator").section)
     for name in settings.keys() - allowed:
         raise not_allowed("settings", name, ", ".join(sorted(allowed)))

@@ -126,7 +126,7 @@ class Curriculum:
         self._backend = backend_for(self._config, self._embed, self._goals.world(), model_seed)
         parts = EstimatorParts(self._space, streams, head_seed, self._backend)
         self._estimators = Estimators(self._config, parts)
-        self.sampler = self._estimators.make_sampler(sampler, self._space, self._rng)
+        self.sampler = self._estimators.start_sampler(sampler, self._space, self._rng)
 
     def __len__(self) -> int:
         return len(self._goals)
@@ -309,7 +309,7 @@ class Curriculum:
         try:
             self._check_read()
             self._estimators.set_goal_space(self._space)
-            self.sampler = self._estimators.make_sampler(
+            self.sampler = self._estimators.start_sampler(
                 self._config.sampler, self._space, self._rng
             )
             self.sampler.inherit_state(old)

@@ -12,7 +12,7 @@ import numpy as np
 from magellan.competence.arms import Goals
 from magellan.competence.base import CompetenceEstimator
 from magellan.competence.registry import ESTIMATORS
-from magellan.core.errors import InputError
+from magellan.core.errors import InputError, NotFiniteError
 from magellan.core.registry import Registry, Spec
 from magellan.samplers.base import GoalSampler, Schedule
 
@@ -74,6 +74,13 @@ class SamplerSpec(Spec):
     ordered: bool = False
     explores: Explores | Callable[[Any], Explores] = ""
 
+    def driver(self, override: str | None) -> str | None:
+        """Return the name of the estimator that drives it in a run; None if it uses none.
+
+        override: value of `samplers.estimator`.
+        """
+        return self.estimator and (override or self.estimator)
+
     def explored(self, settings: Any, estimator: str | None) -> Explores:
         """Return what it explores in a run: "goals", "categories", or empty.
 
@@ -96,3 +103,22 @@ def register_sampler(name: str, label: str = "", **fields: Any) -> Callable[[Bui
     Args: see `SamplerSpec` and `Spec`.
     """
     return SAMPLERS.adding(SamplerSpec, name, label=label, **fields)
+
+
+def make_sampler(name: str, parts: SamplerParts, settings: Any = None) -> GoalSampler:
+    """Build the sampler `name`; `settings` None: its default constants.
+
+    Raises:
+        InputError: unknown sampler, or its estimator is missing.
+        NotFiniteError: a weight is negative or not finite.
+    """
+    spec = SAMPLERS.find(name)
+    if spec.estimator is not None and parts.estimator is None:
+        raise InputError(f"sampler: {name} needs the estimator {spec.estimator}; none was given")
+    origin = f"sampler {name} ({spec.source}): "
+    try:
+        sampler = spec.build(parts, spec.settings() if settings is None else settings)
+    except NotFiniteError as error:
+        raise NotFiniteError(f"{origin}{error}") from None
+    sampler.origin = origin
+    return sampler

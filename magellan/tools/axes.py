@@ -211,7 +211,7 @@ def run(name: str, setting: Setting, seed: int) -> tuple[float, float, float, in
     model_seed, _, head_seed = initial_seeds(seed)
     backend = backend_for(config, features(goals, seed), goals.world, model_seed)
     estimators = Estimators(config, EstimatorParts(goals, streams, head_seed, backend))
-    sampler = estimators.make_sampler(sampler_name, goals, streams("sampler"))
+    sampler = estimators.start_sampler(sampler_name, goals, streams("sampler"))
     success, seconds = np.full(UPDATES, np.nan), 0.0
     for update in range(UPDATES):
         if update == UPDATES // 2:

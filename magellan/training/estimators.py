@@ -61,7 +61,7 @@ class Estimators:
         """Random stream of an estimator's evaluation episodes."""
         return self._stream(f"evaluation of {name}")
 
-    def make_sampler(self, name: str, goals: GoalSet, rng: np.random.Generator) -> GoalSampler:
+    def start_sampler(self, name: str, goals: GoalSet, rng: np.random.Generator) -> GoalSampler:
         """Make the sampler of this name; its estimator becomes the driver.
 
         An estimator that the sampler brings itself, instead of naming one, has the sampler's name

@@ -73,7 +73,8 @@ class Trainer:
             config.rewards, rngs, transcript and transcript.with_name(JUDGED)
         )
         self.estimators = Estimators(config, parts, transcript)
-        self.sampler = self.estimators.make_sampler(self.phase.sampler, self.goals, rngs["sampler"])
+        name, rng = self.phase.sampler, rngs["sampler"]
+        self.sampler = self.estimators.start_sampler(name, self.goals, rng)
         self.estimators.check_phases(self.phases)
         self._start_practice()
         budget = config.budget
@@ -204,7 +205,7 @@ class Trainer:
         """Replace the sampler if it or the goals change; epsilon continues, or restarts."""
         if phase.sampler != previous.sampler or not phase.has_goals_of(previous):
             old = self.sampler
-            self.sampler = self.estimators.make_sampler(
+            self.sampler = self.estimators.start_sampler(
                 phase.sampler, self.goals, self._rngs["sampler"]
             )
             self.sampler.inherit_state(old)

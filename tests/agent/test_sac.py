@@ -60,7 +60,7 @@ def moved_by(agent: SAC, updates: int = 2) -> set[str]:
     """Groups that move over a few updates (a LoRA's A only moves once its B has left zero)."""
     before = snapshot(agent)
     for _ in range(updates):
-        agent.update(make_batch(agent))
+        agent.update_policy(make_batch(agent))
     return moved(before, snapshot(agent))
 
 
@@ -92,7 +92,7 @@ def test_every_policy_parameter_moves():
     agent = make_agent(actor_warmup_updates=0)
     before = snapshot(agent)["policy"]
     for _ in range(3):
-        agent.update(make_batch(agent))
+        agent.update_policy(make_batch(agent))
     still = [k for k, v in snapshot(agent)["policy"].items() if torch.equal(v, before[k])]
     # A pass reads only states of branch tokens and of the prompt's last one; all layers serve them.
     assert still == []
@@ -101,7 +101,7 @@ def test_every_policy_parameter_moves():
 def test_target_moves_by_polyak_exactly():
     agent = make_agent(polyak=0.25)
     before = snapshot(agent)
-    agent.update(make_batch(agent))
+    agent.update_policy(make_batch(agent))
     after = snapshot(agent)
     for online, target in (("critic", "target"), ("policy", "critic_target")):
         exact = {
@@ -187,7 +187,7 @@ def learn_bandit(agent: SAC, updates: int) -> np.ndarray:
         tokens, segments, np.arange(5), returns, np.zeros(5, np.float32), tokens, segments
     )
     for _ in range(updates):
-        agent.update(batch)
+        agent.update_policy(batch)
     return agent.probabilities(packed[:1])[0]
 
 

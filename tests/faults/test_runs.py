@@ -95,7 +95,7 @@ def test_a_filesystem_without_locks_is_one_error(name, tmp_path, monkeypatch):
 
 def break_number(name, value, patch):
     """From update 4 on, replace a loss or a weight."""
-    learn, update = LearnedCompetence._learn, SAC.update
+    learn, update = LearnedCompetence._learn, SAC.update_policy
 
     def learned(self):
         return learn(self) if name != "competence_loss" or self.updates < 3 else value
@@ -109,7 +109,7 @@ def break_number(name, value, patch):
             losses[name] = value
         return losses
 
-    patch.setattr(SAC, "update", broken)
+    patch.setattr(SAC, "update_policy", broken)
     patch.setattr(LearnedCompetence, "_learn", learned)
 
 

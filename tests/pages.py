@@ -394,6 +394,18 @@ def asked() -> str:
     return in_table(header, rows)
 
 
+def asked_tests() -> str:
+    """Each arm minus uniform choice, one family of four."""
+    low = standing.scores_of(of("rules"))["random"]
+    rows = []
+    for algorithm in of("experimenter").algorithms_in("25k"):
+        own = success("experimenter", *algorithm)
+        difference = (own - low.loc[own.index]).to_numpy()
+        rows.append(([f"`{algorithm.sampler}`, {algorithm.variant}", str(len(own))], difference))
+    header = ["arm minus `random`", "runs", "difference", "halves of the seeds", "p after Holm"]
+    return in_table(header, with_tests(rows, halves=True))
+
+
 def orders_in_both_worlds() -> str:
     """Spearman's correlation of the rules' means in Craft and in Little-Zoo; seeds resampled."""
     worlds = [standing.scores_of(of(folder)) for folder in ("craft", "rules")]
@@ -867,6 +879,7 @@ BLOCKS = {
         "craft_estimation", "own", "even", "depth_2"
     ),
     ("studies/experimenter", "asked"): asked,
+    ("studies/experimenter", "asked tests"): asked_tests,
     ("rules", "signals"): signals,
     ("rules", "exploration"): exploration,
     ("rules", "rules long"): long_rules,

@@ -45,6 +45,7 @@ class Study(Section):
         halves: whether both halves of the seeds must agree in sign with all of them.
         setting: model, budget, learner.
         fixed: when its claims were written down.
+        source: where the paper states them.
         column: where its claims stand in the first table.
     """
 
@@ -52,6 +53,7 @@ class Study(Section):
     halves: bool = False
     setting: str
     fixed: str
+    source: str = ""
     column: str = "here"
 
 
@@ -59,7 +61,6 @@ class Claim(Section):
     """One sentence and the number that decides it; the head of `claims.yaml` explains its keys."""
 
     claim: str
-    source: str
     study: str
     question: str
     measure: Literal["success", "error", "gain", "collapse", "mastered"]
@@ -148,7 +149,7 @@ class Claims(Section):
     @property
     def further(self) -> list[Claim]:
         """Those of `tests` that are no claims, as claims without words."""
-        words = {"claim": "", "source": "", "expected": "above 0"}
+        words = {"claim": "", "expected": "above 0"}
         keys = ("study", "question", "measure", "value", "split")
         found = [
             Claim.model_validate({**words, **dict(zip(keys, (*head, value, split), strict=True))})
@@ -331,17 +332,14 @@ def verdicts(results: Results) -> list[str]:
 def _numbers(judged: Judged) -> str:
     if judged.verdict == "not tested":
         return f"n = {judged.n} so far."
-    value, interval, n, p = _statistics(judged)
+    value, interval, p = _statistics(judged)
     measured = f"{judged.claim.measure.capitalize()}, {judged.claim.value}"
     chances = f", {p_equals(judged.p_holm)}" if p else ""
-    return f"{measured}: {value} ({interval}){chances}, n = {n}."
+    return f"{measured}: {value} ({interval}){chances}, n = {judged.n}."
 
 
-HEADER = (
-    *("claim", "source", "value (95 % interval)", "equal episodes", "n", "p, Holm"),
-    *("verdict", "study"),
-)
-SETTINGS = ("study", "setting", "runs needed", "claims were fixed")
+HEADER = ("claim", "value (95 % interval)", "equal episodes", "p, Holm", "verdict", "study")
+SETTINGS = ("study", "in the paper", "setting", "n", "claims were fixed")
 FIRST = "here"
 """Column of the first table whose claims have rows of their own."""
 
@@ -354,21 +352,27 @@ def to_tables(claims: Claims, judged: Sequence[Judged]) -> list[Table]:
     asked = {one.claim.asks for one in judged if _column(claims, one) == FIRST} - {""}
     rows = [
         [
-            _cells(claims, one)
+            _cells(one)
             for one in group
             if _column(claims, one) == FIRST or one.claim.asks not in asked
         ]
         for group in (judged[: len(claims.claims)], judged[len(claims.claims) :])
     ]
-    titles = ("Claims of the paper", "Claims of others")
+    titles = ("Claims of the paper", "Claims of others, and hypotheses of this suite")
     verdicts = [
         Table(title, HEADER, cells) for title, cells in zip(titles, rows, strict=True) if cells
     ]
     studies = [
-        [f"`{name}`", study.setting, str(study.seeds), study.fixed]
+        [f"`{name}`", study.source, study.setting, _counted(study, name, judged), study.fixed]
         for name, study in claims.studies.items()
     ]
     return [*_questions(claims, judged), *verdicts, Table("Studies", SETTINGS, studies)]
+
+
+def _counted(study: Study, name: str, judged: Sequence[Judged]) -> str:
+    """Runs or pairs behind the claims of a study; `4 of 8` with fewer than planned."""
+    counts = sorted({one.n for one in judged if one.claim.study == name})
+    return ", ".join(f"{n}" if n >= study.seeds else f"{n} of {study.seeds}" for n in counts)
 
 
 def _column(claims: Claims, judged: Judged) -> str:
@@ -391,12 +395,12 @@ def _answer(judged: Judged, alone: bool) -> str:
     remarks = _remarks(judged)
     if judged.verdict == "not tested":
         return f"not tested{remarks}"
-    value, interval, n, p = _statistics(judged)
+    value, interval, p = _statistics(judged)
     if not alone:
         return f"{judged.verdict}: {value}"
     equal = "" if np.isnan(judged.equal) else f"; {judged.equal:+.3f} at equal episodes"
     chances = f", {p_equals(judged.p_holm)}" if p else ""
-    return f"{judged.verdict}: {value} ({interval}){chances}, n = {n}{equal}{remarks}"
+    return f"{judged.verdict}: {value} ({interval}){chances}{equal}{remarks}"
 
 
 def _remarks(judged: Judged) -> str:
@@ -410,20 +414,18 @@ def _remarks(judged: Judged) -> str:
     return "".join(f"; {text}" for text in said if text)
 
 
-def _cells(claims: Claims, judged: Judged) -> list[str]:
-    claim = judged.claim
-    names, remarks = [claim.sentence, claim.source], _remarks(judged)
+def _cells(judged: Judged) -> list[str]:
+    sentence, study, remarks = judged.claim.sentence, f"`{judged.claim.study}`", _remarks(judged)
     if judged.verdict == "not tested":
-        n = f"{judged.n} of {claims.studies[claim.study].seeds}"
-        return [*names, "", "", n, "", f"not tested{remarks}", f"`{claim.study}`"]
-    value, interval, n, p = _statistics(judged)
+        return [sentence, "", "", "", f"not tested{remarks}", study]
+    value, interval, p = _statistics(judged)
     equal = "" if np.isnan(judged.equal) else f"{judged.equal:+.3f}"
     verdict = f"**{judged.verdict}**{remarks}"
-    return [*names, f"{value} ({interval})", equal, n, p, verdict, f"`{claim.study}`"]
+    return [sentence, f"{value} ({interval})", equal, p, verdict, study]
 
 
-def _statistics(judged: Judged) -> tuple[str, str, str, str]:
-    """Value, interval, n and corrected p, which is empty where the criterion has none."""
+def _statistics(judged: Judged) -> tuple[str, str, str]:
+    """Value, interval and corrected p, which is empty where the criterion has none."""
     form = ".2f" if judged.claim.measure == "mastered" else "+.3f"
     interval = interval_cell(judged.low, judged.high, form)
-    return f"{judged.value:{form}}", interval, str(judged.n), chance(judged.p_holm)
+    return f"{judged.value:{form}}", interval, chance(judged.p_holm)

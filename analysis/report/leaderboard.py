@@ -19,7 +19,7 @@ from analysis.statistics.standing import Standing, scores_of, standings
 from analysis.studies import axes
 from analysis.studies.axes import CEILING, FLOOR
 from analysis.tables import store
-from analysis.tables.printing import LEVEL, head, interval_cell, p_equals, row
+from analysis.tables.printing import LEVEL, chance, head, interval_cell, row
 from analysis.tables.results import rows_where
 from magellan.core.errors import InputError
 from magellan.core.files import write_atomically, write_table
@@ -200,14 +200,16 @@ def _place_tables(entries: Sequence[Row]) -> str:
         lines += ["", *head([track, *HEADER])] if first else [row([f"**{track}**", "", ""])]
         lines += map(row, rows)
     best = {one.rule: _p_best(one, place) for one in ranked}
-    near = [f"`{rule}` ({p_equals(p)})" for rule, p in best.items() if p >= LEVEL]
+    near = sorted(p for p in best.values() if p >= LEVEL)
+    ends = " to ".join(dict.fromkeys(chance(p) for p in (*near[:1], *near[-1:])))
+    named = [f"`{rule}`" for rule, p in best.items() if p >= LEVEL]
     apart = {
-        "the best of their track": near,
+        f"the best of their track (p = {ends})": named,
         f"`{FLOOR}`": [f"`{one.rule}` {one.success.value:.2f}" for one in equal],
     }
-    for other, named in apart.items():
-        if named:
-            lines += ["", f"Not told apart from {other}: {', '.join(named)}."]
+    for other, names in apart.items():
+        if names:
+            lines += ["", f"Not told apart from {other}: {', '.join(names)}."]
     return "\n".join(lines)
 
 

@@ -48,7 +48,7 @@ def file_of(*listed, seeds=12, halves=False):
     entries = []
     for measure, value, expected, *rest in listed:
         keys = {"measure": measure, "value": value, "expected": expected, **dict(*rest)}
-        entries.append({"claim": "c", "source": "s", "study": "known", "question": "q", **keys})
+        entries.append({"claim": "c", "study": "known", "question": "q", **keys})
     study = {"seeds": seeds, "halves": halves, "setting": "made up", "fixed": "before"}
     return claims.Claims.model_validate({"studies": {"known": study}, "claims": entries})
 
@@ -147,7 +147,7 @@ def test_contradicted_claims_say_why(reference):
     ],
 )
 def test_a_wrong_file_is_refused(tmp_path, keys, says):
-    entry = {"claim": "c", "source": "s", "study": "known", "question": "q", "measure": "success"}
+    entry = {"claim": "c", "study": "known", "question": "q", "measure": "success"}
     entry |= {"value": "magellan", "expected": "above 0", **keys}
     study = {"seeds": 2, "setting": "a", "fixed": "b"}
     path = tmp_path / "claims.yaml"

@@ -56,7 +56,8 @@ def updated(text: str) -> str:
 def experiment_table() -> str:
     """Keys of an experiment file: default, meaning."""
     schema = experiment_schema()
-    return _listed((key, _value(default), meaning(rule)) for key, rule, default in _leaves(schema))
+    rows = ((key, _value(default), rule) for key, rule, default in _leaves(schema))
+    return _listed((key, value, meaning(rule, value)) for key, value, rule in rows)
 
 
 def run_tables() -> str:
@@ -70,12 +71,9 @@ def run_tables() -> str:
             continue
         rules = _resolve(reference, schema)
         rows = [
-            (
-                key,
-                _in_presets([values[section][key] for values in presets]),
-                meaning(_resolve(rule, schema)),
-            )
+            (key, value, meaning(_resolve(rule, schema), value))
             for key, rule in rules["properties"].items()
+            for value in [_in_presets([values[section][key] for values in presets])]
         ]
         if own:
             common.append(f"`{section}`: {rules.get('description', '')}\n\n{_listed(rows)}")
@@ -85,10 +83,10 @@ def run_tables() -> str:
     return "\n\n".join([*common, *registered, OTHERS])
 
 
-def meaning(rule: dict) -> str:
-    """A key's description, with its options where it does not name them."""
+def meaning(rule: dict, value: str) -> str:
+    """A key's description, with its options where neither it nor the listed value names them."""
     text, options = rule.get("description", ""), [*rule.get("enum", ()), *rule.get("examples", ())]
-    names = [f"`{option}`" for option in options]
+    names = [f"`{option}`" for option in options if option not in value.split(", ")]
     if all(name in text for name in names):
         return text
     names += ["or one from `modules`"] * ("examples" in rule)

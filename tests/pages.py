@@ -361,9 +361,9 @@ def rules(folder: str = "rules") -> str:
     cells = []
     for rule, track, mean, *others, _ in listed.rows:
         sides = (scores[name] for name in (rule.strip("`"), "random", "ek_online"))
-        told = "yes" if track == "groups given" else "no"
-        cells.append([rule, told, mean.partition(" ")[0], *others, covered(*sides)])
-    header = ["sampler", "told the groups", "success", "over `random`", "p", "p, track's best"]
+        told = "†" if track == "groups given" else ""
+        cells.append([rule + told, mean.partition(" ")[0], *others, covered(*sides)])
+    header = ["sampler", "success", "over `random`", "p", "p, track's best"]
     return in_table([*header, "of the way to `ek_online`"], cells)
 
 

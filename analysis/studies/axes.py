@@ -17,6 +17,7 @@ from analysis.statistics.standing import Standing, standings
 from analysis.tables.printing import Table, chance, interval_cell
 from magellan.core.errors import InputError
 from magellan.core.parsing import parse_json
+from magellan.samplers.conformance import GROUPS
 
 FLOOR, CEILING, BASE = "random", "oracle", "base"
 COLUMNS = (
@@ -138,16 +139,15 @@ def _overview(axes: Axes, by_axis: Mapping[str, ByValue], base: Mapping[str, Sta
             cells = [_breaks(axis, by_value, rule, axes) for axis, by_value in by_axis.items()]
         else:
             cells = ["" for _ in by_axis]
-        cost = place(axes)[place(axes)["sampler"] == rule]
-        numbers = [f"{cost['seconds'].mean():.2g}", f"{cost['estimation_episodes'].mean():,.0f}"]
-        names = [f"`{rule}`", standing.track]
-        rows.append([*names, _share(standing), against_best(standing), *cells, *numbers])
+        seconds = place(axes)[place(axes)["sampler"] == rule]["seconds"].mean()
+        names = [f"`{rule}`", "yes" if standing.track == GROUPS else "no"]
+        rows.append([*names, _share(standing), against_best(standing), *cells, f"{seconds:.2g}"])
     caption = (
         "Where each sampler breaks: values of an axis at which it is not told apart from random (="
         ") or behind it (-); empty where it is not ahead at the base"
     )
-    header = ["sampler", "track", "base", "p, track's best", *by_axis]
-    return Table(caption, [*header, "seconds", "episodes to estimate"], rows)
+    header = ["sampler", "told the groups", "base", "p, track's best", *by_axis, "seconds"]
+    return Table(caption, header, rows)
 
 
 def _breaks(axis: str, by_value: ByValue, rule: str, axes: Axes) -> str:

@@ -43,30 +43,27 @@ class LearnedSettings(Section):
     learning_rate: StepSize = Field(1e-4, description="Adam step size of head and adapter.")
     adapter: Literal["own", "shared", "policy", "frozen", "ignored"] = Field(
         "own",
-        description="Adapter that the head reads with: its `own` (A in the paper's Figure 9); the "
-        "policy's, trained by both (`shared`, B) or by the policy alone (`policy`, C); none "
-        "(`frozen`, D). `ignored`: trains its own, predicts with the policy's (defect B1).",
+        description="Adapter that the head reads with, A to D in the paper's Figure 9: its own, "
+        "the policy's, trained by both (`shared`) or by the policy alone (`policy`), or none "
+        "(`frozen`). `ignored`: defect B1.",
     )
     hidden: Width = Field(128, description="Width of the head's hidden layer.")
     buffer: Count = Field(5_000, description="Most recent episodes kept.")
-    batch_size: BatchSize = Field(256, description="Episodes per update, drawn by recency rank.")
+    batch_size: BatchSize = Field(256, description="Episodes per update, by recency rank.")
     delay: Count = Field(100, description="N: updates between current and delayed estimate.")
     update_every: Count = Field(
         1,
-        description="Policy updates between gradient steps: 1 as released, 32 in the paper's text.",
+        description="Policy updates between gradient steps; 32 in the paper's text.",
     )
-    refresh: Count = Field(32, description="Updates between evaluations of the goal space.")
+    refresh: Count = Field(32, description="Updates between scorings of the goal space.")
     pool: int = Field(
         25_000,
         ge=2,
         le=10**9,
-        description="Maximum predictions per refresh; of a larger goal space half as many goals "
-        "are drawn.",
+        description="Maximum predictions per refresh; of more goals half as many are drawn.",
     )
-    refresh_batch: Count = Field(512, description="Goals per forward pass of a refresh.")
-    regions: int = Field(
-        48, ge=2, le=10_000, description="Maximum number of groups of `learned_groups`."
-    )
+    refresh_batch: Count = Field(512, description="Goals per pass of a refresh.")
+    regions: int = Field(48, ge=2, le=10_000, description="Maximum groups of `learned_groups`.")
     regroup: Count = Field(8, description="Refreshes between regroupings.")
 
     @model_validator(mode="after")

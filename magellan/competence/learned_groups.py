@@ -28,9 +28,11 @@ class LearnedGroups(LearnedCompetence):
     """Every region is an arm; `predict` predicts single goals.
 
     There are as many regions as configured, or as distinct vectors of goals at the beginning.
+    Arguments are those of `LearnedCompetence`.
 
-    Args: see `LearnedCompetence`. InputError if there are more goals than `competence.pool`, or the
-        backend has no representations.
+    Raises:
+        InputError: there are more goals than `competence.pool`, or the backend has no
+            representations.
     """
 
     def _set_candidates(self, goals: GoalSet) -> None:

@@ -54,11 +54,11 @@ class GoalConfig(Section):
 
     seed: int | Literal["run"] = Field(
         0,
-        description="Seed that draws the goal space of all runs; `run`: each run's own.",
+        description="Draws the goal space of all runs; `run`: each run's own.",
     )
     split: Split = Field(
         "train",
-        description="`train`, or `unseen`: goals about held-out objects.",
+        description="`unseen`: goals about held-out objects.",
     )
 
     @field_validator("seed", mode="before")
@@ -84,7 +84,7 @@ class SamplerConfig(Section):
     epsilon_decay: Positive = Field(320.0, description="Time constant in policy updates.")
     estimator: str = Field(
         "",
-        description="Estimator that drives samplers instead of their own.",
+        description="Estimator that replaces the samplers' own.",
     )
 
     @field_validator("estimator")
@@ -110,22 +110,20 @@ class BudgetConfig(Section):
         0,
         ge=0,
         le=10**9,
-        description="Environment steps that end the run instead of `episodes`.",
+        description="Environment steps that end the run instead.",
     )
     updates: int = Field(
         0,
         ge=0,
         le=10**9,
-        description="Policy updates that end the run instead of `episodes`.",
+        description="Policy updates that end the run instead.",
     )
     evaluate_every: Count = Field(
         5_000,
-        description="Episodes between evaluations, or steps or updates if these end the run.",
+        description="Between evaluations, in the unit that ends the run.",
     )
-    evaluation_goals: Count = Field(
-        64, description="Goals per category and split, if there are as many."
-    )
-    evaluation_seed: Seed = Field(12_345, description="Seed of the evaluated goals and episodes.")
+    evaluation_goals: Count = Field(64, description="Goals per category and split, at most.")
+    evaluation_seed: Seed = Field(12_345, description="Draws evaluated goals and episodes.")
     record_goals: bool = Field(
         False,
         description="Also write goals.csv.",
@@ -136,12 +134,12 @@ class BudgetConfig(Section):
     )
     export: bool = Field(
         False,
-        description="Also write the trained agent to `agent/` (docs/runs.md).",
+        description="Write the trained agent, to `agent/` (docs/runs.md).",
     )
     practice_window: Count = Field(5_000, description="Episodes per row of practice.csv.")
     record_every: Count = Field(100, description="Updates per row of training.csv.")
     checkpoint_seconds: float = Field(
-        300.0, ge=0.0, description="Minimum of seconds between checkpoints."
+        300.0, ge=0.0, description="Minimum seconds between checkpoints."
     )
     checkpoint_share: float = Field(
         0.01,
@@ -153,12 +151,12 @@ class BudgetConfig(Section):
         0,
         ge=0,
         le=10**9,
-        description="Episodes, or steps or updates, between permanent checkpoints; 0: none.",
+        description="Between permanent checkpoints, in the unit that ends the run; 0: none.",
     )
     stop_margin_seconds: float = Field(
         60.0,
         ge=0.0,
-        description="A job stops this long before its time limit (docs/runs.md).",
+        description="Stop this long before the time limit.",
     )
 
     @model_validator(mode="after")
@@ -189,18 +187,16 @@ class RewardConfig(ChatSettings):
     model: str = Field(
         WORLD,
         min_length=1,
-        description="`world`: the world's own verdict; or a chat model, named as for "
-        "`experimenter.model`, that judges the last observation of an episode.",
+        description="The world itself, or a chat model (as for `experimenter.model`), which judges "
+        "an episode's last observation.",
     )
-    tokens: int = Field(4, ge=1, le=4_096, description="Maximum number of tokens of an answer.")
+    tokens: int = Field(4, ge=1, le=4_096, description="Maximum tokens of an answer.")
     on_failure: Literal["keep", "stop"] = Field(
-        "keep", description="When it fails: the episode is no success, or the run stops."
+        "keep", description="If it fails: the episode is no success, or (`stop`) the run stops."
     )
-    false_positive: Fraction = Field(
-        0.0, description="Probability that an episode without success is rewarded at its end."
-    )
+    false_positive: Fraction = Field(0.0, description="Chance that a failed episode is rewarded.")
     false_negative: Fraction = Field(
-        0.0, description="Probability that a success, which still ends the episode, is not."
+        0.0, description="Chance that a success, which still ends the episode, is not rewarded."
     )
 
 
@@ -235,10 +231,8 @@ class PhaseConfig(Section):
     )
 
 
-MODULES_DESCRIPTION = "Python files with parts of your own (docs/extend.md); they are executed."
-WORLD_DESCRIPTION = (
-    f"Text world: {', '.join(f'`{name}`' for name in WORLDS)}, or one from `modules`."
-)
+MODULES_DESCRIPTION = "Python files with your own parts (docs/extend.md), which are executed."
+WORLD_DESCRIPTION = f"{', '.join(f'`{name}`' for name in WORLDS)}, or one from `modules`."
 OBSERVERS_DESCRIPTION = (
     "Estimators that observe the run beside the one that drives its sampler, without affecting it."
 )
@@ -412,12 +406,12 @@ class AnalysisConfig(Section):
     bootstrap_seed: Seed = Field(0, description="Seed of the resampling.")
     family: Literal["split", "question"] = Field(
         "split",
-        description="Family of Holm's correction: one `split` of the goals, or both (`question`).",
+        description="Holm's correction over one `split`, or both (`question`).",
     )
     reference: str = Field(
         "",
-        description="Sampler (or sampler/variant) that others are compared with. Empty: "
-        "`magellan`, else the first.",
+        description="Sampler, or sampler/variant, to compare with; empty: `magellan`, else the "
+        "first.",
     )
     labels: dict[str, str] = Field(
         {},
@@ -425,8 +419,7 @@ class AnalysisConfig(Section):
     )
     paper_mastery: dict[str, Annotated[int, Field(ge=1)]] = Field(
         {},
-        description="By category, when the paper's agent masters it: a mark in the figure of "
-        "success.",
+        description="When the paper's agent masters each category, for the figure of success.",
     )
 
     @field_validator("labels")
@@ -451,13 +444,13 @@ class ExperimentConfig(Section):
     results: Annotated[str, AfterValidator(lambda path: path.rstrip("/") or "/")] = Field(
         "results",
         pattern=r"^[^\x00-\x1f{}<>]+$",
-        description="Folder that holds the experiments.",
+        description="Folder of all experiments.",
     )
     preset: Annotated[str, AfterValidator(check_preset)] = Field(
-        DEFAULT, description=f"Preset of every run: {', '.join(PRESETS)}."
+        DEFAULT, description=f"{', '.join(f'`{name}`' for name in PRESETS)}."
     )
     modules: tuple[str, ...] = Field(
-        (), description=f"{MODULES_DESCRIPTION} Their paths are relative to the experiment file."
+        (), description=f"{MODULES_DESCRIPTION} Paths are relative to this file."
     )
     samplers: list[str] = Field(
         ["random", "online", "ek_online", "magellan"],
@@ -466,7 +459,7 @@ class ExperimentConfig(Section):
     )
     world: WorldName = Field(DEFAULT_WORLD, description=WORLD_DESCRIPTION)
     goal_spaces: list[str] = Field(
-        ["1000-400-200-100-50"], min_length=1, description="Goal spaces, by size or by mix."
+        ["1000-400-200-100-50"], min_length=1, description="By size or mix."
     )
     seeds: Annotated[list[Seed], AfterValidator(without_duplicates)] = Field(
         [0, 1], min_length=1, description="Root seeds."
@@ -476,8 +469,8 @@ class ExperimentConfig(Section):
     )
     variants: dict[str, dict[str, Any]] = Field(
         {},
-        description="Named sets of such keys, on top of `overrides`: each sampler runs with every "
-        "variant that affects it.",
+        description="Named sets of further overrides; each sampler runs with every one that "
+        "affects it.",
     )
     allow_incomplete: bool = Field(
         False,
@@ -485,7 +478,7 @@ class ExperimentConfig(Section):
     )
     log: Literal["none", "tensorboard"] = Field(
         "none",
-        description="`none`, or `tensorboard`: live curves of each run.",
+        description="`tensorboard`: live curves of each run.",
     )
     analysis: AnalysisConfig = Field(default_factory=AnalysisConfig)
 

@@ -218,7 +218,8 @@ class Curriculum:
         Admission is apart from the choice of goals: any gate goes with any sampler.
 
         Args:
-            indices, success: as for `update`.
+            indices: as for `update`.
+            success: as for `update`.
             gate: a name in `GATES`, or a function of `Outcomes`, one row a goal, to bool (rows,).
 
         Raises:

@@ -48,11 +48,11 @@ class ChatSettings(Section):
         f"address in the environment's {URL}, with the key in {KEY}, if it needs one.",
     )
     transcript: str = Field(
-        "", description="Transcript with answers to take instead of asking; others are asked for."
+        "", description="Transcript whose answers are taken; others are asked for."
     )
-    tokens: int = Field(48, ge=1, le=4_096, description="Maximum number of tokens of an answer.")
-    timeout: Positive = Field(60.0, description="Seconds that a server has for an answer.")
-    retries: int = Field(2, ge=0, le=100, description="Further tries after a server has failed.")
+    tokens: int = Field(48, ge=1, le=4_096, description="Maximum tokens of an answer.")
+    timeout: Positive = Field(60.0, description="Seconds for an answer.")
+    retries: int = Field(2, ge=0, le=100, description="Further tries if the server fails.")
     on_failure: Literal["keep", "stop"] = Field(
         "keep", description="When it fails: the last proposals go on, or the run stops."
     )

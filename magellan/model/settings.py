@@ -20,35 +20,33 @@ class BackboneConfig(Section):
 
     model: str = Field(
         "zoo-mini",
-        description=f"`{'`, `'.join(EMBEDDED)}`, `smollm2-135m`, or any other in Hugging Face "
-        "format: a folder, or a name in its cache (docs/models.md).",
+        description=f"`{'`, `'.join(EMBEDDED)}`, `smollm2-135m`, or any folder or cached name "
+        "in Hugging Face format (docs/models.md).",
     )
     lora_rank: Width = Field(16, description="Rank r of the LoRA adapters.")
-    lora_alpha: float = Field(
-        32.0, gt=0.0, le=1e6, description="LoRA scale: B A is multiplied by alpha / r."
-    )
+    lora_alpha: float = Field(32.0, gt=0.0, le=1e6, description="B A is multiplied by alpha / r.")
     lora_targets: Literal["attention_qv", "all_linear"] = Field(
-        "attention_qv", description="Linear layers with adapters: `attention_qv` or `all_linear`."
+        "attention_qv", description="Linear layers with adapters."
     )
     lora_layers: int = Field(
         0,
         ge=0,
         le=10_000,
-        description="Number of last layers with adapters (of encoder and decoder each); 0: all.",
+        description="Last layers with adapters, of encoder and decoder each; 0: all.",
     )
     lora_mode: Literal["merged", "per_token"] = Field(
         "merged",
-        description="`merged` adds B A to the weights once per update, for small models; "
-        "`per_token` applies it to every token, for large ones.",
+        description="B A is added to the weights once per update, for small models, or applied to "
+        "every token (`per_token`), for large ones.",
     )
     passes: Literal["auto", "compiled", "torch"] = Field(
         "auto",
-        description="How a small Llama runs: `compiled` C++ (docs/speed.md), `torch`, or `auto`: "
-        "`compiled` if possible.",
+        description="Small Llamas in C++ (docs/speed.md): if possible, always (`compiled`) or "
+        "never (`torch`).",
     )
     quantization: Literal["none", "nf4"] = Field(
         "none",
-        description="`none`, or `nf4`: frozen linear layers in 4 bits (docs/models.md).",
+        description="`nf4`: frozen linear layers in 4 bits (docs/models.md).",
     )
 
     @model_validator(mode="after")
@@ -71,18 +69,18 @@ class BackendConfig(Section):
 
     kind: str = Field(
         "local",
-        description="Where the model runs: `local`, in the job's process; `lamorel` "
-        "(docs/lamorel.md); or a backend from `modules`.",
+        description="In the job's process; or `lamorel` (docs/lamorel.md), or a backend from "
+        "`modules`.",
         json_schema_extra={"examples": ["local", "lamorel"]},
     )
     device: str = Field(
         "cpu",
-        description="`cpu`, `cuda`, `cuda:1` and so on, or `auto`: a GPU where there is one.",
+        description="`cuda`, `cuda:1` and so on, or `auto`: a GPU if there is one.",
         json_schema_extra={"pattern": f"^({DEVICE.pattern})$"},
     )
     dtype: Literal["float32", "bfloat16"] = Field(
         "float32",
-        description="Number format of the frozen model, `float32` or `bfloat16`.",
+        description="Number format of the frozen model; also `bfloat16`.",
     )
     micro_batch: int | Literal["auto"] = Field(
         0,
@@ -93,12 +91,11 @@ class BackendConfig(Section):
         2000,
         ge=0,
         le=10**6,
-        description="Cache in MB for the output of layers without adapters, for Llamas with "
-        "`passes: torch`.",
+        description="MB of cached output of layers without adapters, with `passes: torch`.",
     )
     gradient_checkpointing: bool = Field(
         False,
-        description="Less memory, more time; with `lora_mode: per_token`.",
+        description="Less memory, more time; with `per_token`.",
     )
     deterministic: bool = Field(
         True,
@@ -138,95 +135,91 @@ class AgentConfig(Section):
         64,
         ge=1,
         le=10**7,
-        description="Steps of all environments together between two updates.",
+        description="Steps of all environments between updates.",
     )
     gamma: Fraction = Field(0.99, description="Discount per step.")
-    n_step: Count = Field(3, description="Length of n-step returns; 15 or more is Monte Carlo.")
+    n_step: Count = Field(3, description="Length of returns; 15 or more is Monte Carlo.")
     replay_capacity: Count = Field(500_000, description="Transitions in the replay memory.")
     batch_size: BatchSize = Field(256, description="Transitions per update.")
     success_fraction: Fraction = Field(
-        0.0, description="Share of a batch drawn from successful episodes."
+        0.0, description="Share of a batch from successful episodes."
     )
     learning_rate: StepSize = Field(1e-4, description="Adam step size of policy and critic.")
     critic_hidden: tuple[Width, ...] = Field(
         (1024, 1024),
         min_length=1,
         max_length=16,
-        description="Widths of the critic's hidden layers.",
+        description="Widths of hidden layers.",
     )
     joint_update: bool = Field(
         False,
-        description="One Adam step on the sum of both losses, instead of one each.",
+        description="One Adam step on both losses together.",
     )
     critic_trains_adapter: bool = Field(
         True,
-        description="Whether the critic's loss reaches the policy's adapter; false: defect B2.",
+        description="Whether its loss reaches the policy's adapter; false: defect B2.",
     )
     polyak: Fraction = Field(0.005, description="Step of the target critic towards the critic.")
     target_init: Literal["random", "copy"] = Field(
-        "random", description="Initial target head: `random` (released) or a `copy`."
+        "random", description="Initial target head: random (released) or a `copy`."
     )
     target_adapter: Literal["own", "policy"] = Field(
         "own",
-        description="Adapter of the target critic: its `own`, or the `policy`'s (defect B1).",
+        description="The target's own, or the `policy`'s (defect B1).",
     )
     next_candidates: Literal["next", "current"] = Field(
         "next",
-        description="State whose actions the bootstrap uses: `next`, or `current` (defect B4).",
+        description="State whose actions the bootstrap uses; `current`: defect B4.",
     )
     score: Literal["logit_sum", "log_prob_sum"] = Field(
         "logit_sum",
-        description="Score of an action: `logit_sum`, of raw logits, or `log_prob_sum`.",
+        description="Score of an action; `logit_sum` takes raw logits.",
     )
     actor_warmup_updates: int = Field(
-        11, ge=0, le=10**9, description="First updates, in which the actor is not trained."
+        11, ge=0, le=10**9, description="First updates, which train the critic alone."
     )
     random_steps: int = Field(
         0,
         ge=0,
         le=10**9,
-        description="Steps of uniformly random actions before the policy acts.",
+        description="First steps, which take random actions.",
     )
     temperature: Literal["fixed", "released", "target_entropy", "max_entropy"] = Field(
         "released",
-        description="Target entropy: none (`fixed`); -log n (`released`, defect B3); the key "
-        "`target_entropy`; c log n (`max_entropy`).",
+        description="Target entropy: none (`fixed`), -log n (`released`, defect B3), that "
+        "of `target_entropy`, or c log n (`max_entropy`).",
     )
     temperature_initial: float = Field(
         0.049787, ge=1e-12, le=1e6, description="Initial entropy temperature."
     )
     temperature_learning_rate: StepSize = Field(1e-3, description="Adam step size of log alpha.")
-    target_entropy_scale: Fraction = Field(
-        0.98, description="c of `max_entropy`: fraction of the maximum, log n."
-    )
+    target_entropy_scale: Fraction = Field(0.98, description="The c of `max_entropy`.")
     target_entropy: float = Field(
         -0.125,
         ge=-100.0,
         le=100.0,
-        description="In nats. A negative target only lowers the temperature.",
+        description="In nats; a negative one only lowers the temperature.",
     )
-    gradient_clip: float = Field(0.0, ge=0.0, description="Maximum gradient norm; 0 is none.")
+    gradient_clip: float = Field(0.0, ge=0.0, description="Maximum gradient norm; 0: none.")
 
 
 class GrpoConfig(Section):
     """GRPO, instead of `agent`, in worlds whose agent writes its answers."""
 
-    prompts: Count = Field(8, description="Prompts of an update, drawn by the sampler.")
-    answers: int = Field(8, ge=2, le=10**4, description="Answers to each: a group.")
+    prompts: Count = Field(8, description="Prompts per update.")
+    answers: int = Field(8, ge=2, le=10**4, description="Answers to each prompt.")
     learning_rate: StepSize = Field(
-        1e-3, description="Adam step size; some 1e-6 for models from 0.1 billion weights on."
+        1e-3, description="Adam step size; some 1e-6 from 0.1 billion weights on."
     )
     temperature: Positive = Field(1.0, description="Of the softmax that answers are drawn from.")
     loss: Literal["dapo", "grpo", "dr_grpo"] = Field(
         "dapo",
-        description="Mean over all tokens; over answers, of means over tokens; or sum over tokens "
-        "by the longest possible.",
+        description="Mean over tokens; over answers, of means over tokens (`grpo`); or sum over "
+        "tokens by the longest possible (`dr_grpo`).",
     )
-    scale: bool = Field(
-        True, description="Whether advantages are divided by the group's standard deviation."
-    )
+    scale: bool = Field(True, description="Divide advantages by the group's standard deviation.")
     gate: Literal["all", "spread"] = Field(
         "all",
-        description="Groups that are trained on: all, or those with both rewards (DAPO's filter).",
+        description="Groups trained on; `spread`: those with both rewards (DAPO's filter).",
     )
-    gradient_clip: float = Field(1.0, ge=0.0, description="Maximum gradient norm; 0 is none.")
+    gradient_clip: float = Field(1.0, ge=0.0, description="Maximum gradient norm; 0: none.")

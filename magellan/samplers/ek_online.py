@@ -17,7 +17,7 @@ class EkOnlineSettings(Section):
 
     explore: Literal["categories", "goals"] = Field(
         "categories",
-        description="Explore over `categories`, as in the paper, or over `goals`, as others do.",
+        description="Explore over categories, as in the paper, or over `goals`.",
     )
 
 

@@ -38,11 +38,11 @@ class ScriptedSettings(Section):
     stages: tuple[Stage, ...] = Field(
         (),
         max_length=1000,
-        description="Stages of practice in order, `{updates, shares}` each; the last one lasts. "
-        "Empty: equal shares of the feasible categories.",
+        description="Stages in order, `{updates, shares}` each; the last one lasts. Empty: equal "
+        "shares of feasible categories.",
     )
     by_seed: dict[Seed, tuple[Stage, ...]] = Field(
-        {}, description="Stages of runs with these seeds, instead of `stages`."
+        {}, description="Stages for single seeds instead."
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-SAME = "tables identical to the last byte"
+SAME = "identical tables"
 WHOLE = "the old or the new checkpoint, whole"
 INTACT = "one clear error, last good state intact"
 UNTOUCHED = "one clear error, nothing touched"
@@ -43,7 +43,8 @@ def table() -> str:
         import_module(f"tests.faults.{path.stem}")
     lines = []
     for promise, faults in sorted(_FAULTS.items()):
-        lines += [f"- **{promise}**", *(f"    - {what}: {n}" for what, n in sorted(faults.items()))]
+        counted = "; ".join(f"{what} ({n})" for what, n in sorted(faults.items()))
+        lines.append(f"- **{promise}**: {counted}")
     return "\n".join([*lines, f"- all: {sum(sum(faults.values()) for faults in _FAULTS.values())}"])
 
 

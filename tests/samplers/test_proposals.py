@@ -90,11 +90,12 @@ def listed() -> str:
     """The table of bad answers, in Markdown."""
     told = {"kept": "the last proposals go on", "unread": "lines unread"}
     told |= {"unknown": "names unknown", "dropped": "proposals dropped"}
-    rows = ["| what comes | what happens |", "|---|---|"]
+    cases: dict[str, list[str]] = {}
     for case, _, _, counted in BAD:
         words = [told[n] if n == "kept" else f"{told[n]}: {count}" for n, count in counted.items()]
-        rows.append(f"| {case} | {'; '.join(words) or 'read'} |")
-    return "\n".join(rows)
+        cases.setdefault("; ".join(words) or "read", []).append(case)
+    rows = [f"| {'; '.join(listed)} | {words} |" for words, listed in cases.items()]
+    return "\n".join(["| what comes | what happens |", "|---|---|", *rows])
 
 
 def test_a_goal_is_found_by_its_line_then_its_instruction_then_the_nearest(monkeypatch):

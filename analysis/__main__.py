@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,14 +38,8 @@ def option(*names: str, **settings: Any) -> Option:
     return names, settings
 
 
-def path(*names: str, **settings: Any) -> Option:
-    """An argument that is a file or a folder."""
-    return names, {"type": file_path, **settings}
-
-
-def output(*names: str, **settings: Any) -> Option:
-    """An argument that is a file to write."""
-    return names, {"type": new_file, **settings}
+path, output = partial(option, type=file_path), partial(option, type=new_file)
+"""An argument that is a file or folder, and one that is a file to write."""
 
 
 def command(name: str, text: str, *options: Option) -> Callable[[Function], Function]:
@@ -99,12 +94,7 @@ def _save(stem: Path | None, draw: Callable[..., Figure], *values: Any) -> None:
 
 
 def _load_folder(folder: Path, names: Sequence[str]) -> tuple[Results, dict[str, pd.DataFrame]]:
-    """Tables and statistics of a folder; statistics are computed if it has none.
-
-    Args:
-        folder: results folder with `tables` and `statistics`, or folder of combined tables.
-        names: names of the statistics.
-    """
+    """Tables and statistics of a folder; statistics are computed if it has none."""
     from analysis.statistics import summaries
 
     tables_only = (folder / MANIFEST).exists() and not (folder / "tables").is_dir()
@@ -388,8 +378,7 @@ def _cost(arguments: Arguments) -> None:
     STEM,
 )
 def _embeddings(arguments: Arguments) -> None:
-    from analysis.figures.embeddings import draw
-    from analysis.studies.embeddings import load
+    from analysis.figures.embeddings import draw, load
 
     _save(arguments.stem, draw, load(arguments.folder), arguments.by)
 

@@ -21,8 +21,7 @@ from analysis.statistics.matrices import settings, success_curves
 from analysis.statistics.primary import run_means
 from analysis.studies import behaviour, estimation
 from analysis.tables import printing, store
-from analysis.tables.grid import Algorithm
-from analysis.tables.labels import sampler_label
+from analysis.tables.grid import Algorithm, sampler_label
 from analysis.tables.results import SPLITS, rows_where
 from magellan.config.grid import PLAIN
 from magellan.samplers.conformance import track_of

@@ -425,7 +425,7 @@ class Plan:
     def missing_text(self, runs: Iterable[PlannedRun]) -> str:
         """One line per missing run: its name, the reason, and its log."""
         folder = Path(self.folder)
-        return describe_missing(missing_runs(folder, runs, self.grid), folder)
+        return describe_missing(missing_runs(folder, runs), folder)
 
     def before(self) -> str:
         """Message at the start: runs that are left out, or were made with other code."""

@@ -76,18 +76,13 @@ _built_in(
     lacks=_lacks_comparison,
 )
 _built_in("comparison", "profiles", "Performance profiles", COMPARISON, "profiles")
-_built_in("practice", "practice", "Goals practised", INSIDE)
-_built_in("practice", "exploitation", "Goals chosen", INSIDE, lacks=_lacks_choices)
+_built_in("training", "practice", "Goals practised", INSIDE)
+_built_in("training", "exploitation", "Goals chosen", INSIDE, lacks=_lacks_choices)
 _built_in("calibration", "calibration", "Predicted competence", INSIDE, lacks=_lacks_predictions)
 
 
 def applicable(algorithms: Iterable[Algorithm], experiment: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names of the figures of a goal space, before any run is made.
-
-    Args:
-        algorithms: algorithms with runs in the goal space.
-        experiment: configuration of the grid.
-    """
+    """Names of the figures of a goal space with these algorithms, before any run is made."""
     present = list(dict.fromkeys(algorithms))
     predicting = [algorithm for algorithm in present if predicts(algorithm, experiment)]
     values = present, predicting, reference_algorithm(experiment)
@@ -104,10 +99,7 @@ def has_phases(experiment: Mapping[str, Any]) -> bool:
 def lacking(spec: FigureSpec, *values: Any, phased: bool) -> str:
     """What a goal space lacks for a figure; empty if nothing.
 
-    Args:
-        spec: the figure.
-        values: the goal space's algorithms, those with predictions, and the reference.
-        phased: whether runs have several phases.
+    values: the goal space's algorithms, those with predictions, and the reference.
     """
     if spec.phased and not phased:
         return "runs of several phases"
@@ -127,11 +119,7 @@ def draw(
 ) -> Figure:
     """Draw one figure for one goal space.
 
-    Args:
-        name: a key of `FIGURES`.
-        results: combined tables.
-        statistics: the tables of `analysis.statistics.summaries`.
-        goal_space: one of the results' goal spaces.
+    statistics: the tables of `analysis.statistics.summaries`.
 
     Raises:
         InputError: unknown figure or goal space, or the results lack something it needs.

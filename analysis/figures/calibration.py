@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 
 from analysis.figures import style
 from analysis.statistics import summaries
-from analysis.tables.labels import SPLIT_LABELS, figure_label, sampler_label
+from analysis.tables.grid import SPLIT_LABELS, sampler_label
 from analysis.tables.results import SPLITS, Results, rows_where
 
 OBSERVED = style.LineStyle("observed success", style.BLACK, (0, (1, 1.3)), "o")
@@ -30,41 +30,47 @@ def calibration(
     results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str
 ) -> Figure:
     """Columns are categories; rows are training goals, unseen goals and learning progress."""
-    sampler = results.reference.sampler
+    sampler, categories = results.reference.sampler, results.categories
     algorithms = [name for name in results.predicting(goal_space) if name.sampler == sampler]
-    frame = rows_where(summaries.predictions(results), goal_space=goal_space)
-    frame = rows_where(frame, sampler=sampler).rename(columns={results.unit_column: POINT})
+    several = len(algorithms) > 1
+    frame = rows_where(summaries.predictions(results), goal_space=goal_space, sampler=sampler)
+    frame = frame.rename(columns={results.unit_column: POINT})
     styles = style.estimator_styles(list(dict.fromkeys(frame["estimator"])))
     seed_marks = ", thin: the prediction of each seed" if len(styles) == 1 else ""
     marks = style.seed_lines(results, goal_space, f"lines: mean over seeds{seed_marks}", algorithms)
-    inches = SEVERAL_ROW_INCHES if len(algorithms) > 1 else ROW_INCHES
+    labels = [f"{SPLIT_LABELS[split]}\nsuccess rate" for split in SPLITS]
+    labels.append("Estimated learning\nprogress")
+    if several:
+        labels = ["training", "unseen", "progress"]
+    inches = (SEVERAL_ROW_INCHES if several else ROW_INCHES) * ROWS * len(algorithms)
     figure, axes = style.page(
-        (ROWS * len(algorithms), len(results.categories)),
-        (max(10.0, 2.0 * len(results.categories)), 1.4 + inches * ROWS * len(algorithms)),
         f"Predicted competence against observed success, {sampler_label(sampler)}",
         f"{style.describe(results, goal_space, algorithms)}; {marks}",
         _handles(styles),
-        sharex=True,
+        labels * len(algorithms),
+        [category.words for category in categories],
+        (max(10.0, 2.0 * len(categories)), 1.4 + inches),
+        results.length_label,
+        "Predictions are means over the evaluated goals. Impossible goals are not played: "
+        "success 0 by construction. Progress: estimated learning progress. No smoothing.",
+        sharey=False,
     )
     for index, algorithm in enumerate(algorithms):
         rows = axes[ROWS * index : ROWS * (index + 1)]
-        _block(rows, rows_where(frame, **algorithm._asdict()), results.categories.names, styles)
-        _labels(rows, figure_label(algorithm, results.algorithms) if len(algorithms) > 1 else "")
-    _share_scale(axes[ROWS - 1 :: ROWS])
-    for column, category in enumerate(results.categories):
-        axes[0, column].set_title(category.words, pad=20 if len(algorithms) > 1 else None)
-        axes[-1, column].set_xlabel(results.length_label)
+        _block(rows, rows_where(frame, **algorithm._asdict()), categories.names, styles)
+        if several:
+            _name(rows, results.figure_labels[algorithm])
+    highest = max(ax.get_ylim()[1] for ax in axes[ROWS - 1 :: ROWS].flat)
+    for ax in axes[ROWS - 1 :: ROWS].flat:
+        ax.set_ylim(0, highest)
+    for ax in axes[0] if several else ():
+        ax.set_title(ax.get_title(), pad=20)
     style.training_axis(axes.flat, frame[POINT].max())
-    style.footnote(
-        figure,
-        "Predictions are means over the evaluated goals. Impossible goals are not played: "
-        "success 0 by construction. Progress: estimated learning progress. No smoothing.",
-    )
     return figure
 
 
 def _block(
-    axes: np.ndarray, frame: pd.DataFrame, categories: Sequence[str], styles: Styles
+    axes: np.ndarray, frame: pd.DataFrame, categories: tuple[str, ...], styles: Styles
 ) -> None:
     """Draw the three rows of one algorithm, (rows, categories)."""
     for column, category in enumerate(categories):
@@ -77,15 +83,8 @@ def _block(
         ax.tick_params(labelleft=False)
 
 
-def _labels(axes: np.ndarray, name: str) -> None:
-    """Label the rows of one algorithm; above them its name if there are several."""
-    if not name:
-        for row, split in enumerate(SPLITS):
-            axes[row, 0].set_ylabel(f"{SPLIT_LABELS[split]}\nsuccess rate")
-        axes[-1, 0].set_ylabel("Estimated learning\nprogress")
-        return
-    for ax, label in zip(axes[:, 0], ("training", "unseen", "progress"), strict=True):
-        ax.set_ylabel(label)
+def _name(axes: np.ndarray, name: str) -> None:
+    """Write the name of one of several algorithms above its rows."""
     for ax in axes[:-1, 0]:
         ax.set_yticks([0.0, 0.5, 1.0])
     # The name may be wider than its panel: a blank title reserves its height instead.
@@ -93,13 +92,6 @@ def _labels(axes: np.ndarray, name: str) -> None:
     options = {"xytext": (0, 4), "textcoords": "offset points", "weight": "bold"}
     text = axes[0, 0].annotate(name, (0, 1), xycoords="axes fraction", **options)
     text.set_in_layout(False)
-
-
-def _share_scale(axes: np.ndarray) -> None:
-    """One scale for all panels of learning progress."""
-    highest = max(ax.get_ylim()[1] for ax in axes.flat)
-    for ax in axes.flat:
-        ax.set_ylim(0, highest)
 
 
 def _competence(ax: Axes, frame: pd.DataFrame, styles: Styles) -> None:
@@ -123,25 +115,16 @@ def _estimates(ax: Axes, frame: pd.DataFrame, column: str, styles: Styles, width
 
 
 def _line(ax: Axes, values: pd.Series, look: style.LineStyle, **changes: Any) -> None:
-    if not len(values):
-        return  # an empty unclipped line would appear in the corner
-    changes["markevery"] = style.marker_spacing(len(values))
-    ax.plot(values.index, values, **(style.line_options(look) | changes))
+    if len(values):  # an empty unclipped line would appear in the corner
+        changes["markevery"] = style.marker_spacing(len(values))
+        ax.plot(values.index, values, **(style.line_options(look) | changes))
 
 
-def _handles(styles: Styles) -> Sequence[Line2D]:
+def _handles(styles: Styles) -> list[Line2D]:
     """Legend entries of observed success and of each estimator on both splits."""
-    several = len(styles) > 1
     handles = [style.line_handle(OBSERVED, markersize=4, markerfacecolor="white")]
-    for look in styles.values():
-        for split in SPLITS:
-            prefix = f"{look.label}, " if several else "predicted, "
-            handles.append(
-                style.line_handle(
-                    look,
-                    linestyle=DASHES[split],
-                    marker=look.marker if several else "",
-                    label=f"{prefix}{SPLIT_LABELS[split].lower()}",
-                )
-            )
+    for look, split in itertools.product(styles.values(), SPLITS):
+        name, marker = (look.label, look.marker) if len(styles) > 1 else ("predicted", "")
+        label = f"{name}, {SPLIT_LABELS[split].lower()}"
+        handles.append(style.line_handle(look, linestyle=DASHES[split], marker=marker, label=label))
     return handles

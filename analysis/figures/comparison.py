@@ -14,8 +14,7 @@ from analysis.figures import style
 from analysis.statistics.intervals import STUDENT_T, STUDENTISED
 from analysis.statistics.matrices import SCORES
 from analysis.statistics.primary import PRIMARY_SCORE
-from analysis.tables.grid import RUN_COLUMNS, Algorithm
-from analysis.tables.labels import SCORE_LABELS, SPLIT_LABELS, figure_label
+from analysis.tables.grid import RUN_COLUMNS, SCORE_LABELS, SPLIT_LABELS, Algorithm
 from analysis.tables.phases import practised_split
 from analysis.tables.printing import p_equals
 from analysis.tables.results import SPLITS, Results, rows_where
@@ -24,6 +23,7 @@ STATISTICS = {"mean": (-0.2, "full"), "iqm": (0.2, "none")}
 """Place within a row, and filling of the mark."""
 METHODS = {STUDENTISED: style.STUDENTISED, STUDENT_T: "Student's t"}
 """Intervals of means, in a footnote's words."""
+BAND = ("threshold", "low", "high")
 MARKERS = {"final": "o", "area": "s"}
 OFFSETS = {"final": -0.14, "area": 0.14}
 TEST = (
@@ -43,14 +43,18 @@ def aggregates(results: Results, statistics: Mapping[str, pd.DataFrame], goal_sp
     mean, iqm, run = (style.line_handle(look, line=False) for look in looks)
     iqm.set_fillstyle("none")
     run.set_alpha(0.4)
+    used = set(frame.loc[frame["statistic"] == "mean", "method"])
+    means = " or ".join(text for method, text in METHODS.items() if method in used)
+    methods = f"IQM {style.PERCENTILE}, mean {means or style.STUDENTISED}"
     figure, axes = style.page(
-        (len(SCORES), len(SPLITS)),
-        (8.6, 1.3 + len(SCORES) * (0.45 + 0.3 * len(order))),
         "Aggregate success",
         f"{style.describe(results, goal_space)}; over seeds and feasible categories together",
         [mean, iqm, run],
-        sharex=True,
-        sharey=True,
+        [""] * len(SCORES),
+        [""] * len(SPLITS),
+        (8.6, 1.3 + len(SCORES) * (0.45 + 0.3 * len(order))),
+        "success rate",
+        style.interval_text(results, goal_space, methods),
     )
     panels = itertools.product(SCORES[::-1], SPLITS)
     for ax, (score, split) in zip(axes.flat, panels, strict=True):
@@ -59,18 +63,19 @@ def aggregates(results: Results, statistics: Mapping[str, pd.DataFrame], goal_sp
         _marks(ax, results, order, estimates, scores)
         ax.set_title(f"{SCORE_LABELS[score]}, {SPLIT_LABELS[split].lower()}")
         ax.grid(axis="y", visible=False)
-    for ax in axes[-1]:
-        ax.set_xlabel("success rate")
-        ax.set_xlim(-0.02, 1.02)
-        ax.set_xticks(np.linspace(0.0, 1.0, 6))
-    axes[0, 0].set_ylim(len(order) - 0.5, -0.5)
-    labels = [style.seeds_label(results, goal_space, algorithm) for algorithm in order]
-    axes[0, 0].set_yticks(np.arange(len(order)), labels)
-    used = set(frame.loc[frame["statistic"] == "mean", "method"])
-    means = " or ".join(text for method, text in METHODS.items() if method in used)
-    text = f"IQM {style.PERCENTILE}, mean {means or style.STUDENTISED}"
-    style.footnote(figure, style.interval_text(results, goal_space, text))
+    _bars_axis(axes[0, 0], results, goal_space, order, 0.02)
     return figure
+
+
+def _bars_axis(
+    ax: Axes, results: Results, goal_space: str, algorithms: Sequence[Algorithm], margin: float
+) -> None:
+    """Labels of algorithms up, the first one at the top, and rates from 0 to 1 along."""
+    ax.set_xlim(-margin, 1 + margin)
+    ax.set_xticks(np.linspace(0.0, 1.0, 6))
+    ax.set_ylim(len(algorithms) - 0.5, -0.5)
+    labels = [style.seeds_label(results, goal_space, algorithm) for algorithm in algorithms]
+    ax.set_yticks(np.arange(len(algorithms)), labels)
 
 
 def _by_mean_over_training(
@@ -90,7 +95,7 @@ def _marks(
     scores: pd.DataFrame,
 ) -> None:
     """Mean and IQM with their intervals, and a dot per run; scores: one column, by run."""
-    styles = style.algorithm_styles(results.algorithms)
+    styles = style.styles_of(results)
     for y, algorithm in enumerate(order):
         color = styles[algorithm].color
         for statistic, (offset, fill) in STATISTICS.items():
@@ -107,33 +112,28 @@ def improvement(
     results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str
 ) -> Figure:
     """One panel per split; a row per baseline, a mark with interval per score."""
-    reference = figure_label(results.reference, results.algorithms)
+    reference = results.figure_labels[results.reference]
     baselines = [name for name in results.algorithms_in(goal_space) if name != results.reference]
     looks = [style.LineStyle(SCORE_LABELS[s], style.GREY, "-", MARKERS[s]) for s in SCORES]
+    together = results.experiment["analysis"].get("family") == "question"
+    test = TEST.format(tests=len(baselines) * (len(SPLITS) if together else 1))
     figure, axes = style.page(
-        (1, len(SPLITS)),
-        (9.0, 1.9 + 0.55 * len(baselines)),
         f"Probability that {reference} beats the others",
         f"{style.describe(results, goal_space)}; averaged over feasible categories",
         [style.line_handle(look, line=False) for look in looks],
-        footer_rows=3,
-        sharex=True,
-        sharey=True,
+        [""],
+        [SPLIT_LABELS[split] for split in SPLITS],
+        (9.0, 1.9 + 0.55 * len(baselines)),
+        f"P({reference} > other)",
+        f"{style.interval_text(results, goal_space)}\n{test}",
     )
     frame = rows_where(statistics["improvement"], goal_space=goal_space)
     comparison = rows_where(statistics["comparison"], goal_space=goal_space, score=PRIMARY_SCORE)
     for ax, split in zip(axes[0], SPLITS, strict=True):
         _probabilities(ax, results, rows_where(frame, split=split), baselines)
         _differences(ax, rows_where(comparison, split=split), baselines)
-        ax.set_title(SPLIT_LABELS[split])
-        ax.set_xlabel(f"P({reference} > other)")
-    axes[0, 0].set_ylim(len(baselines) - 0.5, -0.5)
-    labels = [style.seeds_label(results, goal_space, algorithm) for algorithm in baselines]
-    axes[0, 0].set_yticks(np.arange(len(baselines)), labels, size=9)
-    together = results.experiment["analysis"].get("family") == "question"
-    tests = len(baselines) * (len(SPLITS) if together else 1)
-    intervals = style.interval_text(results, goal_space)
-    style.footnote(figure, f"{intervals}\n{TEST.format(tests=tests)}")
+    _bars_axis(axes[0, 0], results, goal_space, baselines, 0.03)
+    axes[0, 0].tick_params("y", labelsize=9)
     return figure
 
 
@@ -141,7 +141,7 @@ def _probabilities(
     ax: Axes, results: Results, frame: pd.DataFrame, baselines: Sequence[Algorithm]
 ) -> None:
     ax.axvline(0.5, color=style.GREY, linewidth=1.0, linestyle=(0, (4, 2)))
-    styles = style.algorithm_styles(results.algorithms)
+    styles = style.styles_of(results)
     for position, baseline in enumerate(baselines):
         color = styles[baseline].color
         for score in SCORES:
@@ -149,8 +149,6 @@ def _probabilities(
             y = position + OFFSETS[score]
             style.interval_bar(ax, row["low"], row["high"], y, color)
             ax.plot(row["probability"], y, color=color, marker=MARKERS[score], markersize=6)
-    ax.set_xlim(-0.03, 1.03)
-    ax.set_xticks(np.linspace(0.0, 1.0, 6))
     ax.grid(axis="y", visible=False)
 
 
@@ -175,35 +173,26 @@ def profiles(results: Results, statistics: Mapping[str, pd.DataFrame], goal_spac
     """Columns are splits, rows are scores; one line with band per algorithm."""
     band = "; band: interval" if max(results.seed_counts(goal_space)) > 1 else ""
     figure, axes = style.page(
-        (len(SCORES), len(SPLITS)),
-        (8.6, 6.4),
         "Performance profiles",
         f"{style.describe(results, goal_space)}; higher is better{band}",
         style.algorithm_handles(results, goal_space),
-        sharex=True,
-        sharey=True,
+        ["fraction of seeds x categories"] * len(SCORES),
+        [SPLIT_LABELS[split] for split in SPLITS],
+        (8.6, 6.4),
+        note=style.interval_text(results, goal_space),
     )
     frame = rows_where(statistics["profiles"], goal_space=goal_space)
+    styles = style.styles_of(results)
     for row, score in enumerate(SCORES):
         for ax, split in zip(axes[row], SPLITS, strict=True):
-            _profile(ax, results, goal_space, rows_where(frame, split=split, score=score))
+            for algorithm in results.algorithms_in(goal_space):
+                where = {"split": split, "score": score, **algorithm._asdict()}
+                line = rows_where(frame, **where).sort_values("threshold")
+                x, low, high, look = *(line[key] for key in BAND), styles[algorithm]
+                ax.fill_between(x, low, high, step="post", color=look.color, alpha=0.13, lw=0)
+                style.step_line(ax, x, line["fraction"], look, where="post", markevery=20)
             ax.set_xlabel(f"{SCORE_LABELS[score].lower()} above")
             ax.xaxis.set_tick_params(labelbottom=True)
-        axes[row, 0].set_ylabel("fraction of seeds x categories")
-    for ax, split in zip(axes[0], SPLITS, strict=True):
-        ax.set_title(SPLIT_LABELS[split])
     style.fraction_axis(axes.flat)
-    for ax in axes.flat:
-        ax.set_xlim(0, 1)
-    style.footnote(figure, style.interval_text(results, goal_space))
+    axes[0, 0].set_xlim(0, 1)
     return figure
-
-
-def _profile(ax: Axes, results: Results, goal_space: str, frame: pd.DataFrame) -> None:
-    styles = style.algorithm_styles(results.algorithms)
-    for algorithm in results.algorithms_in(goal_space):
-        look = styles[algorithm]
-        line = rows_where(frame, **algorithm._asdict()).sort_values("threshold")
-        x, low, high = line["threshold"], line["low"], line["high"]
-        ax.fill_between(x, low, high, step="post", color=look.color, alpha=0.13, lw=0)
-        style.step_line(ax, x, line["fraction"], look, where="post", markevery=20)

@@ -12,8 +12,7 @@ from matplotlib.ticker import EngFormatter
 
 from analysis.figures import style
 from analysis.studies.estimation import COMPUTED, RUN, truth_label
-from analysis.tables.grid import number_text
-from analysis.tables.labels import SPLIT_LABELS
+from analysis.tables.grid import SPLIT_LABELS, number_text
 from analysis.tables.results import Results
 
 SMALLEST = 1_000
@@ -25,45 +24,38 @@ SIDES = 0.6
 def draw(results: Results, frame: pd.DataFrame) -> Figure:
     """One panel for each goal space: error over episodes played only to estimate.
 
-    Args:
-        results: combined tables.
-        frame: from `analysis.studies.estimation.table`.
+    frame: from `analysis.studies.estimation.table`.
     """
     panels = list(frame.groupby(["goal_space", "sampler", "variant"], sort=False))
     styles = style.estimator_styles(list(dict.fromkeys(frame["estimator"])))
     against = truth_label(frame["truth"].iloc[0])
     goals = SPLIT_LABELS[frame["split"].iloc[0]].lower()
     counts = number_text(sorted(set(frame.loc[frame["status"] == RUN, "runs"])))
-    figure, axes = style.page(
-        (1, len(panels)),
-        (max(7.5, 3.0 * len(panels) + 0.6), 4.4),
-        "What it costs to know one's competence",
-        f"n = {counts} runs; error on {goals} against {against}, mean over training and categories",
-        [style.line_handle(look, line=False) for look in styles.values()],
-        sharex=True,
-        sharey=True,
-    )
-    for ax, (names, rows) in zip(axes[0], panels, strict=True):
-        _panel(ax, rows, styles)
-        ax.set_title(_title(names, frame))
-        ax.set_xlabel("Episodes played only to estimate")
-    axes[0, 0].set_ylabel("Error of the estimated competence")
-    axes[0, 0].set_ylim(bottom=-0.01)
-    _cost_axis(axes[0], frame["estimating"].max())
     confidence = results.experiment["analysis"]["confidence"]
     methods = sorted(set(frame.loc[frame["status"] == RUN, "interval"]))
     notes = " Hollow: no error by definition." if (frame["status"] != RUN).any() else ""
     notes += " Evaluated goals: computed, not run." if (frame["status"] == COMPUTED).any() else ""
-    style.footnote(figure, f"Bars: {confidence:.0%} intervals, {', '.join(methods)}.{notes}")
+    figure, axes = style.page(
+        "What it costs to know one's competence",
+        f"n = {counts} runs; error on {goals} against {against}, mean over training and categories",
+        [style.line_handle(look, line=False) for look in styles.values()],
+        ["Error of the estimated competence"],
+        [_title(names, frame) for names, _ in panels],
+        (max(7.5, 3.0 * len(panels) + 0.6), 4.4),
+        "Episodes played only to estimate",
+        f"Bars: {confidence:.0%} intervals, {', '.join(methods)}.{notes}",
+    )
+    for ax, (_, rows) in zip(axes[0], panels, strict=True):
+        _panel(ax, rows, styles)
+    axes[0, 0].set_ylim(bottom=-0.01)
+    _cost_axis(axes[0], frame["estimating"].max())
     return figure
 
 
 def _title(names: tuple[str, ...], frame: pd.DataFrame) -> str:
     """Goal space, with sampler and variant if there are several."""
-    columns = ("sampler", "variant")
-    more = [
-        name for name, column in zip(names[1:], columns, strict=True) if len(set(frame[column])) > 1
-    ]
+    counts = frame[["sampler", "variant"]].nunique()
+    more = [name for name, count in zip(names[1:], counts, strict=True) if count > 1]
     return ", ".join([f"{names[0]} goals", *more])
 
 

@@ -8,15 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter
 
 from analysis.figures import style
 from analysis.statistics.practice_shares import run_counts, until_mastery
-from analysis.tables.grid import Algorithm, number_text
-from analysis.tables.labels import figure_label, shorten
+from analysis.tables.grid import Algorithm, number_text, shorten
 from analysis.tables.results import Results, rows_where
 
 SMALL, LARGE = 11.0, 12.5
@@ -47,8 +45,6 @@ def draw(
     """Draw the figure of an experiment, and of others beside it.
 
     Args:
-        results: combined tables.
-        goal_space: one of their goal spaces.
         longer: longer runs of the same samplers, dashed in the first panel.
         further: runs of other experiments, from `practice_shares.of_runs`: grey dots.
     """
@@ -67,7 +63,7 @@ def _panels(
     results: Results, algorithms: Sequence[Algorithm], rare: int
 ) -> tuple[Figure, list[Axes]]:
     """The figure and its axes, with room for the names of algorithms beside the first two."""
-    names = _width([figure_label(name, results.algorithms) for name in algorithms]) + 0.25
+    names = _width([results.figure_labels[name] for name in algorithms]) + 0.25
     legend = LEGEND_ROW_INCHES * -(-len(results.categories) // _columns(results)) + 0.12
     # Of each panel: room above, height, room below, left and right, in inches.
     first = (TITLE_INCHES, LINE_INCHES * max(9, len(algorithms)), LABEL_INCHES, 0.4, names)
@@ -77,8 +73,7 @@ def _panels(
         above, below = (0.0 if i else TITLE_INCHES), (0.15 if i < rare - 1 else LABEL_INCHES + 0.2)
         boxes.append((above, DOTS_INCHES, below, TICKS_INCHES, 0.3))
     width, height = PANEL_INCHES + names + NUMBER_INCHES, sum(sum(box[:3]) for box in boxes)
-    figure, top, axes = Figure(figsize=(width, height)), height, []
-    FigureCanvasAgg(figure)
+    figure, top, axes = style.canvas(width, height), height, []
     for above, tall, below, left, right in boxes:
         top -= above + tall
         box = left / width, top / height, (width - left - right) / width, tall / height
@@ -89,8 +84,7 @@ def _panels(
 
 def _width(words: Sequence[str]) -> float:
     """Width in inches of the longest of some words, as names of algorithms are written."""
-    figure = Figure()
-    FigureCanvasAgg(figure)
+    figure = style.canvas(9.0, 1.0)
     texts = [figure.text(0, 0, text, size=SMALL, weight="bold") for text in words]
     return max(float(text.get_window_extent().width) for text in texts) / figure.dpi
 
@@ -108,7 +102,7 @@ def _runs(results: Results, goal_space: str) -> Runs:
 
 def _mastered(ax: Axes, results: Results, runs: Runs, longer: Runs) -> None:
     """Mean number of categories that runs have mastered, over episodes: a step line each."""
-    styles = style.algorithm_styles(results.algorithms)
+    styles = style.styles_of(results)
     named = {algorithm.sampler: algorithm for algorithm in reversed(list(runs))}
     lines: list[tuple[Algorithm, pd.DataFrame, Any]] = [
         (name, frame, "-") for name, frame in runs.items()
@@ -153,7 +147,7 @@ def _counts(runs: Runs, longer: Runs) -> str:
 
 def _name_ends(ax: Axes, results: Results, ends: Mapping[Algorithm, float]) -> None:
     """Names beside the ends of lines, moved apart where lines end close to each other."""
-    styles = style.algorithm_styles(results.algorithms)
+    styles = style.styles_of(results)
     low, high = ax.get_ylim()
     gap = LINE_INCHES / max(1.7, LINE_INCHES * len(ends))
     names = sorted(ends, key=lambda name: ends[name])
@@ -169,7 +163,7 @@ def _name_ends(ax: Axes, results: Results, ends: Mapping[Algorithm, float]) -> N
 
 def _practised(ax: Axes, results: Results, goal_space: str, last: str) -> None:
     """A bar for each algorithm: mean shares of categories; beside it that of the last one."""
-    styles, categories = style.algorithm_styles(results.algorithms), results.categories
+    styles, categories = style.styles_of(results), results.categories
     colors = style.category_colors(categories)
     algorithms = results.algorithms_in(goal_space)
     for y, algorithm in enumerate(algorithms):
@@ -216,7 +210,7 @@ def _dots(
     panels: Mapping[str, Axes], results: Results, runs: Runs, further: pd.DataFrame | None
 ) -> None:
     """For each category a dot for each run: its practice, and whether it masters the category."""
-    styles = style.algorithm_styles(results.algorithms)
+    styles = style.styles_of(results)
     parts = [] if further is None else [(further, style.PALE_GREY)]
     parts += [(frame, styles[name].color) for name, frame in runs.items()]
     every = pd.concat([frame for frame, _ in parts])
@@ -235,7 +229,7 @@ def _dots(
     axes[0].set_title("Practice and mastery", loc="left", size=LARGE, weight="bold")
     notes = ["a dot a run"] + ["grey: further studies"] * (further is not None)
     if ringed is not None:
-        notes.append(f"{figure_label(results.reference, results.algorithms)} ringed")
+        notes.append(f"{results.figure_labels[results.reference]} ringed")
     for ax in axes[:-1]:
         ax.tick_params(labelbottom=False)
     axes[-1].set_xlabel(f"episodes practised in the category\n{', '.join(notes)}", size=SMALL)

@@ -29,8 +29,7 @@ from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
-from analysis.tables.grid import Algorithm, number_text
-from analysis.tables.labels import estimator_label, figure_label
+from analysis.tables.grid import Algorithm, estimator_label, number_text
 from analysis.tables.results import Results
 from magellan.competence import ESTIMATORS
 from magellan.core.files import write_atomically
@@ -38,7 +37,6 @@ from magellan.core.registry import Look, Registry
 from magellan.samplers import SAMPLERS
 from magellan.worlds import Categories
 
-AxesGrid = NDArray[Any]
 NameT = TypeVar("NameT")
 
 
@@ -154,19 +152,22 @@ FOOTER_ROW_INCHES = 0.14
 MARGIN_INCHES = 0.12
 
 
-def algorithm_styles(algorithms: Sequence[Algorithm]) -> dict[Algorithm, LineStyle]:
-    """Looks of all algorithms of an experiment.
+def algorithm_styles(labels: Mapping[Algorithm, str]) -> dict[Algorithm, LineStyle]:
+    """Looks of algorithms, from their labels.
 
     The first variant of a sampler has the sampler's look; further variants, and samplers without a
     look, take spare ones in turn.
     """
-    own = {name: _look(SAMPLERS, name.sampler) for name in algorithms}
-    firsts = {name.sampler: name for name in reversed(algorithms)}.values()
-    looks = _with_spare_looks({name: own[name] if name in firsts else None for name in algorithms})
+    firsts = {name.sampler: name for name in reversed(list(labels))}.values()
+    own = {name: _look(SAMPLERS, name.sampler) if name in firsts else None for name in labels}
     return {
-        name: LineStyle(figure_label(name, algorithms), **vars(look))
-        for name, look in looks.items()
+        name: LineStyle(labels[name], **vars(look)) for name, look in _with_spare_looks(own).items()
     }
+
+
+def styles_of(results: Results) -> dict[Algorithm, LineStyle]:
+    """Looks of all algorithms of an experiment, the same in each of its figures."""
+    return algorithm_styles(results.figure_labels)
 
 
 def category_colors(categories: Categories) -> dict[str, str]:
@@ -206,36 +207,39 @@ def _with_spare_looks(own: Mapping[NameT, Look | None]) -> dict[NameT, Look]:
 
 
 def page(
-    shape: tuple[int, int],
-    size: tuple[float, float],
     title: str,
     subtitle: str,
     handles: Sequence[Artist],
-    footer_rows: int = 1,
-    **sharing: Any,
-) -> tuple[Figure, AxesGrid]:
+    rows: Sequence[str],
+    columns: Sequence[str],
+    size: tuple[float, float],
+    xlabel: str = "",
+    note: str = "",
+    share: bool = True,
+    sharey: bool = True,
+) -> tuple[Figure, NDArray[Any]]:
     """A figure with a header (title, subtitle, legend) above a grid of axes.
 
     Args:
-        shape: rows and columns of the grid.
-        size: width and height in inches, with one row of legend and of footer; the height grows
-            with further rows.
         title: title of the figure.
         subtitle: goal space, seeds and meaning of the marks.
         handles: entries of the legend.
-        footer_rows: lines of the footnote.
-        sharing: `sharex` and `sharey` of the grid.
+        rows, columns: y label of each row, title of each column.
+        size: width and height in inches, with one row of legend and of footnote; the height grows
+            with further rows.
+        xlabel: x label of each column.
+        note: footnote, such as the method of intervals.
+        share, sharey: whether panels have one x axis, and also one y axis.
 
     Returns:
         The figure and its axes, (rows, columns).
     """
     width, height = size
-    columns = _legend_columns(handles, width)
-    extra = (-(-len(handles) // columns) - 1) * LEGEND_ROW_INCHES
-    below = FOOTER_INCHES + (footer_rows - 1) * FOOTER_ROW_INCHES
+    legend_columns = _legend_columns(handles, width)
+    extra = (-(-len(handles) // legend_columns) - 1) * LEGEND_ROW_INCHES
+    below = FOOTER_INCHES + note.count("\n") * FOOTER_ROW_INCHES
     height += extra + below - FOOTER_INCHES
-    figure = Figure(figsize=(width, height))
-    FigureCanvasAgg(figure)
+    figure = canvas(width, height)
     bottom, top = below / height, 1.0 - (HEADER_INCHES + extra) / height
     figure.set_layout_engine(
         "constrained", rect=(0.01, bottom, 0.975, top - bottom), w_pad=0.08, h_pad=0.06
@@ -243,15 +247,24 @@ def page(
     left = MARGIN_INCHES / width
     figure.text(left, 1 - 0.14 / height, title, size=13, weight="bold", va="top")
     figure.text(left, 1 - 0.41 / height, subtitle, size=9, color=GREY, va="top")
-    _legend(figure, handles, columns)
-    axes = figure.subplots(*shape, squeeze=False, **sharing)
+    figure.text(left, 0.1 / height, note, size=7.5, color=GREY, va="bottom")
+    _legend(figure, handles, legend_columns)
+    sharing = {"sharex": share, "sharey": share and sharey}
+    axes = figure.subplots(len(rows), len(columns), squeeze=False, **sharing)
+    for ax, label in zip(axes[:, 0], rows, strict=True):
+        ax.set_ylabel(label)
+    for ax, label in zip(axes[0], columns, strict=True):
+        ax.set_title(label)
+    for ax in axes[-1]:
+        ax.set_xlabel(xlabel)
     return figure, axes
 
 
-def footnote(figure: Figure, text: str) -> None:
-    """Write a footnote below the axes, such as the method of intervals."""
-    width, height = figure.get_size_inches()
-    figure.text(MARGIN_INCHES / width, 0.1 / height, text, size=7.5, color=GREY, va="bottom")
+def canvas(width: float, height: float) -> Figure:
+    """An empty figure of this size in inches, which can measure its texts."""
+    figure = Figure(figsize=(width, height))
+    FigureCanvasAgg(figure)
+    return figure
 
 
 def _legend(figure: Figure, handles: Sequence[Artist], columns: int) -> Legend:
@@ -273,8 +286,7 @@ def _legend(figure: Figure, handles: Sequence[Artist], columns: int) -> Legend:
 def _legend_columns(handles: Sequence[Artist], width: float) -> int:
     """Largest number of columns of a legend within `width` inches."""
     for columns in range(len(handles), 1, -1):
-        figure = Figure(figsize=(width, 1.0))
-        FigureCanvasAgg(figure)
+        figure = canvas(width, 1.0)
         box = _legend(figure, handles, columns).get_window_extent()
         if box.x1 <= figure.bbox.x1 - MARGIN_INCHES * figure.dpi:
             return columns
@@ -282,15 +294,12 @@ def _legend_columns(handles: Sequence[Artist], width: float) -> int:
 
 
 def algorithm_handles(
-    results: Results,
-    goal_space: str,
-    lines: bool = True,
-    algorithms: Sequence[Algorithm] | None = None,
+    results: Results, goal_space: str, algorithms: Sequence[Algorithm] | None = None
 ) -> list[Artist]:
-    """Legend entries of algorithms (default: all of a goal space), as lines or as markers only."""
-    styles = algorithm_styles(results.algorithms)
+    """Legend entries of algorithms (default: all of a goal space)."""
+    styles = styles_of(results)
     return [
-        line_handle(styles[algorithm], lines, label=seeds_label(results, goal_space, algorithm))
+        line_handle(styles[algorithm], label=seeds_label(results, goal_space, algorithm))
         for algorithm in algorithms or results.algorithms_in(goal_space)
     ]
 
@@ -310,7 +319,7 @@ def line_handle(style: LineStyle, line: bool = True, **changes: Any) -> Line2D:
 
 def seeds_label(results: Results, goal_space: str, algorithm: Algorithm) -> str:
     """Label of an algorithm, with its number of seeds if algorithms differ in it."""
-    label = figure_label(algorithm, results.algorithms)
+    label = results.figure_labels[algorithm]
     if len(set(results.seed_counts(goal_space))) == 1:
         return label
     return f"{label}, n = {len(results.seeds_of(algorithm, goal_space))}"
@@ -358,13 +367,7 @@ def seed_lines(
 
 
 def run_lines(ax: Axes, points: Any, runs: NDArray[Any], color: str) -> None:
-    """A thin line for each run if there are several, fainter if there are many.
-
-    Args:
-        points: training length, (points,).
-        runs: success of each run, (seeds, points).
-        color: colour of the algorithm.
-    """
+    """A thin line for each run, (seeds, points), if there are several, fainter if many."""
     if len(runs) > 1:
         many = len(runs) >= SEEDS_FOR_INTERVAL
         width, alpha = (0.5, 0.3) if many else (0.7, 0.45)

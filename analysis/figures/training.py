@@ -1,9 +1,9 @@
-"""Success over training: per category and phase, over all categories, and time to mastery."""
+"""Over training: success per category and phase, over all categories; time to mastery; practice."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -11,18 +11,14 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from numpy.typing import NDArray
 
 from analysis.figures import style
+from analysis.statistics import matrices
 from analysis.statistics.intervals import Matrix
 from analysis.statistics.mastery import MASTERED, kaplan_meier, times_of
-from analysis.statistics.matrices import (
-    evaluated_categories,
-    evaluation_points,
-    settings,
-    success_curves,
-)
-from analysis.tables.grid import UNIT_LABELS, Algorithm
-from analysis.tables.labels import SPLIT_LABELS
+from analysis.statistics.practice_shares import exploited_window_shares, window_shares
+from analysis.tables.grid import SPLIT_LABELS, UNIT_LABELS, Algorithm, exploiting
 from analysis.tables.phases import OnePhase, each_phase
 from analysis.tables.results import SPLITS, Results, rows_where
 
@@ -31,40 +27,34 @@ WIDEST, NARROWEST = 3.2, 1.4
 SWITCH = style.LineStyle("goals replaced", style.BLACK, (0, (1.5, 1.5)), "")
 PAPER = style.LineStyle("mastered in the paper", style.GREY, (0, (1.5, 1.5)), "")
 SHARED = style.LineStyle("phase that all share", style.GREY, "-", "")
+SHARE_TICKS = (0.0, 0.01, 0.05, 0.2, 0.5, 1.0)
+Statistics = Mapping[str, pd.DataFrame]
 
 
 def _category_page(
     results: Results,
     goal_space: str,
-    texts: tuple[str, str],
+    texts: tuple[str, str, str],
     handles: Sequence[Artist],
-    xlabel: str,
     last: float,
     ylabel: str = "success rate",
-) -> tuple[Figure, style.AxesGrid]:
+    xlabel: str | None = None,
+) -> tuple[Figure, NDArray[Any]]:
     """A page with a row for each split and a column for each feasible category.
 
-    Args:
-        texts: title, and end of the subtitle.
-        handles: entries of the legend.
-        xlabel, ylabel: labels of the axes.
-        last: end of the x axis.
+    texts: title, end of the subtitle, footnote; last: end of the x axis.
     """
-    feasible = results.categories.feasible
+    feasible = [results.categories.named(name).words for name in results.categories.feasible]
     figure, axes = style.page(
-        (len(SPLITS), len(feasible)),
-        (max(9.6, 2.4 * len(feasible)), 5.4),
         texts[0],
         f"{style.describe(results, goal_space)}; {texts[1]}",
         handles,
-        sharex=True,
-        sharey=True,
+        [f"{SPLIT_LABELS[split]}\n{ylabel}" for split in SPLITS],
+        feasible,
+        (max(9.6, 2.4 * len(feasible)), 5.4),
+        xlabel or results.length_label,
+        texts[2],
     )
-    for row, split in enumerate(SPLITS):
-        axes[row, 0].set_ylabel(f"{SPLIT_LABELS[split]}\n{ylabel}")
-    for column, category in enumerate(feasible):
-        axes[0, column].set_title(results.categories.named(category).words)
-        axes[-1, column].set_xlabel(xlabel)
     style.training_axis(axes.flat, last)
     style.fraction_axis(axes.flat)
     return figure, axes
@@ -73,21 +63,24 @@ def _category_page(
 # --- success per category -------------------------------------------------------------------------
 
 
-def success_by_category(
-    results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str
-) -> Figure:
+def success_by_category(results: Results, statistics: Statistics, goal_space: str) -> Figure:
     """Rows are splits, columns are categories; thick lines: algorithms, thin lines: runs."""
     success = results.table("evaluation", goal_space=goal_space)
-    marks = settings(results).paper_mastery
+    marks = matrices.settings(results).paper_mastery
+    fewest, most = success["n"].min(), success["n"].max()
+    note = (
+        f"Each point: {fewest if fewest == most else f'{fewest}-{most}'} episodes per seed "
+        f"(standard error up to {0.5 / fewest**0.5:.2f}). No smoothing. "
+        "Intervals of the means are in statistics/success.csv."
+    )
     figure, axes = _category_page(
         results,
         goal_space,
-        ("Success per category over training", style.seed_lines(results, goal_space, MARKS)),
+        ("Success per category over training", style.seed_lines(results, goal_space, MARKS), note),
         [
             *style.algorithm_handles(results, goal_space),
             *([style.line_handle(PAPER, linewidth=1.2)] if marks else []),
         ],
-        results.length_label,
         success[results.unit_column].max(),
     )
     panels = curves(results, goal_space)
@@ -99,20 +92,9 @@ def success_by_category(
                 look = {"size": 8, "color": style.GREY, "ha": "center", "va": "center"}
                 ax.text(0.5, 0.5, text, transform=ax.transAxes, **look)
             _lines(ax, results, lines)
-    for ax, category in zip(axes[0], results.categories.feasible, strict=True):
-        if category in marks:
-            ax.axvline(marks[category], color=PAPER.color, linestyle=PAPER.dash, linewidth=1.2)
-    style.footnote(figure, _footnote(success["n"]))
+            if not row and category in marks:
+                ax.axvline(marks[category], color=PAPER.color, linestyle=PAPER.dash, linewidth=1.2)
     return figure
-
-
-def _footnote(counts: pd.Series) -> str:
-    goals = f"{counts.min()}" if counts.min() == counts.max() else f"{counts.min()}-{counts.max()}"
-    noise = 0.5 / counts.min() ** 0.5
-    return (
-        f"Each point: {goals} episodes per seed (standard error up to {noise:.2f}). No smoothing. "
-        "Intervals of the means are in statistics/success.csv."
-    )
 
 
 # --- all phases -----------------------------------------------------------------------------------
@@ -137,14 +119,13 @@ Curves = dict[tuple[str, str], list[Curve]]
 
 def curves(results: Results, goal_space: str, begins: int = 0) -> Curves:
     """Success in a phase that begins at this training length; empty without runs of it."""
-    if goal_space not in results.goal_spaces:
-        return {}
-    points = evaluation_points(results, goal_space) + begins
     panels: Curves = {}
-    for split in SPLITS:
-        for algorithm in results.algorithms_in(goal_space):
-            cube = success_curves(results, algorithm, goal_space, split)
-            for column, category in enumerate(evaluated_categories(results, goal_space, split)):
+    for space, split, algorithm in matrices.algorithms_of(results):
+        if space == goal_space:
+            points = matrices.evaluation_points(results, goal_space) + begins
+            cube = matrices.success_curves(results, algorithm, goal_space, split)
+            names = matrices.evaluated_categories(results, goal_space, split)
+            for column, category in enumerate(names):
                 curve = Curve(algorithm, points, cube[:, column])
                 panels.setdefault((split, category), []).append(curve)
     return panels
@@ -161,51 +142,48 @@ def is_shared(phase: OnePhase, panels: Curves) -> bool:
     )
 
 
-def phases(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:
+def phases(results: Results, statistics: Statistics, goal_space: str) -> Figure:
     """Rows are splits, columns are categories; one line per algorithm and phase."""
     drawn = [
-        (phase, curves(phase.results, goal_space, phase.begins)) for phase in each_phase(results)
+        (phase, panels, is_shared(phase, panels))
+        for phase in each_phase(results)
+        if (panels := curves(phase.results, goal_space, phase.begins))
     ]
-    drawn = [(phase, panels) for phase, panels in drawn if panels]
-    shared = [is_shared(phase, panels) for phase, panels in drawn]
+    note = (
+        "Where goals are replaced, success is measured twice: on the goals before and after. "
+        "No smoothing. Intervals are in statistics/phases.csv."
+    )
+    subtitle = style.seed_lines(results, goal_space, MARKS)
     figure, axes = _category_page(
         results,
         goal_space,
-        ("Success per category over all phases", style.seed_lines(results, goal_space, MARKS)),
+        ("Success per category over all phases", subtitle, note),
         [
             *style.algorithm_handles(results, goal_space),
-            *([style.line_handle(SHARED)] if any(shared) else []),
+            *([style.line_handle(SHARED)] if any(shared for *_, shared in drawn) else []),
             style.line_handle(SWITCH, linewidth=1.2),
             Patch(facecolor=style.SHADE, label="goals practised"),
         ],
-        UNIT_LABELS[results.unit],
-        max(line.points[-1] for _, panels in drawn for lines in panels.values() for line in lines),
+        max(line.points[-1] for _, panels, _ in drawn for each in panels.values() for line in each),
+        xlabel=UNIT_LABELS[results.unit],
     )
-    for (phase, panels), is_one in zip(drawn, shared, strict=True):
+    for phase, panels, shared in drawn:
         for row, split in enumerate(SPLITS):
-            for column, category in enumerate(results.categories.feasible):
+            for ax, category in zip(axes[row], results.categories.feasible, strict=True):
                 lines = panels.get((split, category), [])
-                _mark_phase(axes[row, column], phase, split, lines)
-                _lines(axes[row, column], results, lines, is_one)
-    style.footnote(
-        figure,
-        "Where goals are replaced, success is measured twice: on the goals before and after. "
-        "No smoothing. Intervals are in statistics/phases.csv.",
-    )
+                if phase.goals.split == split and lines:
+                    end = lines[0].points[-1]
+                    ax.axvspan(phase.begins, end, color=style.SHADE, lw=0, zorder=0)
+                if phase.replaces:
+                    look = {"color": SWITCH.color, "linestyle": SWITCH.dash, "linewidth": 1.2}
+                    ax.axvline(phase.begins, **look)
+                _lines(ax, results, lines, shared)
     return figure
-
-
-def _mark_phase(ax: Axes, phase: OnePhase, split: str, lines: Sequence[Curve]) -> None:
-    """Shade a phase if its split is practised, and mark its beginning if goals are replaced."""
-    if phase.goals.split == split and lines:
-        ax.axvspan(phase.begins, lines[0].points[-1], color=style.SHADE, lw=0, zorder=0)
-    if phase.replaces:
-        ax.axvline(phase.begins, color=SWITCH.color, linestyle=SWITCH.dash, linewidth=1.2)
 
 
 def _lines(ax: Axes, results: Results, lines: Sequence[Curve], shared: bool = False) -> None:
     """Draw the curves of one panel and phase; a shared phase is one line."""
-    styles = style.algorithm_styles(results.algorithms)
+    styles = style.styles_of(results)
     for curve in lines[:1] if shared else lines:
         look = SHARED if shared else styles[curve.algorithm]
         style.run_lines(ax, curve.points, curve.runs, look.color)
@@ -215,20 +193,19 @@ def _lines(ax: Axes, results: Results, lines: Sequence[Curve], shared: bool = Fa
 # --- all categories together ----------------------------------------------------------------------
 
 
-def sample_efficiency(
-    results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str
-) -> Figure:
+def sample_efficiency(results: Results, statistics: Statistics, goal_space: str) -> Figure:
     """One panel per split: IQM over training with interval, one line per algorithm."""
     figure, axes = style.page(
-        (1, len(SPLITS)),
-        (9.0, 4.3),
         "Sample efficiency",
         f"{style.describe(results, goal_space)}; IQM over seeds x feasible categories",
         style.algorithm_handles(results, goal_space),
-        sharex=True,
-        sharey=True,
+        ["IQM of success rate"],
+        [SPLIT_LABELS[split] for split in SPLITS],
+        (9.0, 4.3),
+        results.length_label,
+        f"{style.interval_text(results, goal_space)} No smoothing.",
     )
-    styles = style.algorithm_styles(results.algorithms)
+    styles = style.styles_of(results)
     frame = rows_where(statistics["sample_efficiency"], goal_space=goal_space)
     frame = frame.sort_values(results.unit_column, kind="stable")
     for ax, split in zip(axes[0], SPLITS, strict=True):
@@ -237,36 +214,35 @@ def sample_efficiency(
             points, look = line[results.unit_column], styles[algorithm]
             ax.fill_between(points, line["low"], line["high"], color=look.color, alpha=0.15, lw=0)
             style.mean_line(ax, points, line["iqm"], look, zorder=2)
-        ax.set_title(SPLIT_LABELS[split])
-        ax.set_xlabel(results.length_label)
-    axes[0, 0].set_ylabel("IQM of success rate")
     style.training_axis(axes.flat, frame[results.unit_column].max())
     style.fraction_axis(axes.flat)
-    style.footnote(figure, f"{style.interval_text(results, goal_space)} No smoothing.")
     return figure
 
 
 # --- time to mastery ------------------------------------------------------------------------------
 
 
-def mastery(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:
+def mastery(results: Results, statistics: Statistics, goal_space: str) -> Figure:
     """Rows are splits, columns are categories; one step line per algorithm."""
-    last = float(evaluation_points(results, goal_space)[-1])
+    last = float(matrices.evaluation_points(results, goal_space)[-1])
+    note = (
+        f"Mastered: success above {MASTERED} at two evaluations in a row, counted at the "
+        "first of them. Kaplan-Meier estimate. No intervals, no smoothing."
+    )
     figure, axes = _category_page(
         results,
         goal_space,
-        ("Time to mastery", "share of runs that have mastered a category"),
+        ("Time to mastery", "share of runs that have mastered a category", note),
         style.algorithm_handles(results, goal_space),
-        results.length_label,
         last,
         "share of runs",
     )
-    styles = style.algorithm_styles(results.algorithms)
+    styles = style.styles_of(results)
     algorithms = results.algorithms_in(goal_space)
     # Wide lines first, so that no line hides another.
-    widths = np.linspace(WIDEST, NARROWEST, len(algorithms))
+    widths = np.linspace(WIDEST, NARROWEST, len(algorithms)).tolist()
     for row, split in enumerate(SPLITS):
-        for algorithm, width in zip(algorithms, map(float, widths), strict=True):
+        for algorithm, width in zip(algorithms, widths, strict=True):
             times = times_of(results, algorithm, goal_space, split)
             for ax, category in zip(axes[row], results.categories.feasible, strict=True):
                 if category in times:
@@ -275,9 +251,70 @@ def mastery(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space
                     shares = 1.0 - np.append(steps.shares, steps.shares[-1])
                     options = {"linewidth": width, "markersize": width + 2.6, "markevery": None}
                     style.step_line(ax, x, shares, look, where="post", **options)
-    style.footnote(
-        figure,
-        f"Mastered: success above {MASTERED} at two evaluations in a row, counted at the "
-        "first of them. Kaplan-Meier estimate. No intervals, no smoothing.",
+    return figure
+
+
+# --- practice: of all episodes, and without exploration -------------------------------------------
+
+
+def practice(results: Results, statistics: Statistics, goal_space: str) -> Figure:
+    """One panel per category: its share of each algorithm's episodes in each window."""
+    texts = ("What each sampler practised", "share of episodes", "")
+    return _shares(results, goal_space, results.algorithms_in(goal_space), window_shares, texts)
+
+
+def exploitation(results: Results, statistics: Statistics, goal_space: str) -> Figure:
+    """The same for algorithms that estimate competence, without exploration.
+
+    Gaven et al. 2025, Figure 19.
+    """
+    texts = (
+        "What each sampler chose to practise",
+        "share without exploration",
+        " Exploration: its average is taken off.",
     )
+    algorithms = exploiting(results.algorithms_in(goal_space))
+    return _shares(results, goal_space, algorithms, exploited_window_shares, texts)
+
+
+def _shares(
+    results: Results,
+    goal_space: str,
+    algorithms: Sequence[Algorithm],
+    shares_of: Callable[[Results, Algorithm, str], tuple[Matrix, Matrix]],
+    texts: tuple[str, str, str],
+) -> Figure:
+    """One panel per category: share of episodes in each window, a step line per algorithm.
+
+    Args:
+        shares_of: returns window ends, in the unit of the experiment, (windows,), and shares,
+            (categories, windows).
+        texts: title, subtitle, and addition to the footnote.
+    """
+    categories = [category.words for category in results.categories]
+    figure, axes = style.page(
+        texts[0],
+        f"{style.describe(results, goal_space, algorithms)}; {texts[1]}, all seeds together",
+        style.algorithm_handles(results, goal_space, algorithms=algorithms),
+        ["share of episodes"],
+        categories,
+        (max(9.6, 2.15 * len(categories)), 4.0),
+        results.length_label,
+        f"Up: square-root scale, so that rare categories show.{texts[2]}",
+    )
+    styles, last = style.styles_of(results), 0
+    for algorithm in algorithms:
+        ends, shares = shares_of(results, algorithm, goal_space)
+        last = max(last, int(ends[-1]))
+        every = (1, style.marker_spacing(len(ends)))
+        options = {"linewidth": 1.6, "markersize": 3.5, "markevery": every}
+        for ax, share in zip(axes[0], shares, strict=True):
+            # Steps, not slopes: a share belongs to its whole window.
+            x, y = np.append(0, ends), np.append(share[:1], share)
+            style.step_line(ax, x, y, styles[algorithm], where="pre", **options)
+    ax = axes[0, 0]
+    ax.set_yscale("function", functions=(lambda y: np.sqrt(np.maximum(y, 0.0)), np.square))
+    ax.set_ylim(0.0, 1.0)
+    ax.set_yticks(SHARE_TICKS, [f"{tick:g}" for tick in SHARE_TICKS])
+    style.training_axis(axes.flat, last)
     return figure

@@ -5,29 +5,25 @@ The winner is the subject of its sentence; pairs that are not told apart have on
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from analysis.statistics.intervals import TIE, Matrix, permutation_test
+from analysis.statistics.intervals import TIE, permutation_test
 from analysis.statistics.matrices import evaluated_categories, settings
-from analysis.statistics.primary import PRIMARY_SCORE, run_means
+from analysis.statistics.primary import PRIMARY_SCORE
 from analysis.tables.grid import (
-    Algorithm,
-    number_text,
-)
-from analysis.tables.labels import (
     SCORE_LABELS,
     SPLIT_LABELS,
+    Algorithm,
+    number_text,
 )
 from analysis.tables.phases import practised_split
 from analysis.tables.printing import chance, p_equals, short
 from analysis.tables.results import Results, rows_where
 
-NEVER = "at no size, however large: that takes more runs"
 CRUDE = 8
 """Number of runs below which intervals are crude (docs/statistics.md)."""
 SHOWN = 3
@@ -35,29 +31,22 @@ SHOWN = 3
 
 
 class Finding(NamedTuple):
-    """Sentences about an experiment.
+    """Sentences about an experiment."""
 
-    Attributes:
-        told: pairs that are told apart, winner first.
-        untold: pairs that are not, or why there is no comparison.
-        measured: what is compared, and how.
-        limits: what so few runs cannot show.
-    """
-
-    told: list[str]
-    untold: list[str]
-    measured: str
-    limits: list[str]
+    told: list[str]  # pairs that are told apart, winner first
+    untold: list[str]  # pairs that are not, or why there is no comparison
+    measured: str  # what is compared, and how
+    limits: list[str]  # what so few runs cannot show
 
 
 def finding(results: Results, statistics: Mapping[str, pd.DataFrame]) -> Finding:
     """The primary comparison of every goal space, from the table `comparison`."""
-    rows = primary(statistics["comparison"])
-    level = level_of(results)
-    told: list[str] = []
-    untold = [] if rows else [nothing_compared(results)]
-    for row in rows:
-        (told if _is_significant(row, level) else untold).append(verdict(row, results, level))
+    rows, level = primary(statistics["comparison"]), level_of(results)
+    told, untold = (
+        [verdict(row, results, level) for row in rows if _is_significant(row, level) == significant]
+        for significant in (True, False)
+    )
+    untold = untold if rows else [nothing_compared(results)]
     return Finding(
         told,
         untold,
@@ -160,17 +149,14 @@ def limits(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space:
     present = results.algorithms_in(goal_space)
     if results.reference not in present or len(present) < 2:
         return []
-    split = practised_split(results)
-    runs = {algorithm: run_means(results, algorithm, goal_space, split) for algorithm in present}
-    counts = results.seed_counts(goal_space)
+    sizes = {name: len(results.seeds_of(name, goal_space)) for name in present}
     tests = family_size(results, statistics["comparison"], goal_space)
     prefix = f"goal space {goal_space}: " if len(results.goal_spaces) > 1 else ""
-    reference = runs.pop(results.reference)
-    baselines = list(runs.values())
+    reference, baselines = sizes.pop(results.reference), list(sizes.values())
+    counts = [reference, *baselines]
     sentences = [
         f"{prefix}each sampler has n = {number_text(counts)} runs. "
-        f"{smallest_chance(reference, baselines, tests)}",
-        detectable(reference, baselines, level_of(results), tests),
+        f"{smallest_chance(reference, baselines, tests)}"
     ]
     if min(counts) < CRUDE:
         sentences.append(
@@ -180,57 +166,13 @@ def limits(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space:
     return [f"{text[0].upper()}{text[1:]}." for text in sentences]
 
 
-def smallest_chance(reference: Matrix, baselines: Sequence[Matrix], tests: int) -> str:
-    """The smallest p that this many runs allow, alone and after Holm's correction over `tests`.
-
-    reference, baselines: run means of each algorithm, (runs,).
-    """
-    ones = np.ones(len(reference))
-    least = min(permutation_test(ones, np.zeros(len(baseline))).p for baseline in baselines)
+def smallest_chance(reference: int, baselines: Sequence[int], tests: int) -> str:
+    """The smallest p that this many runs allow, alone and after Holm's correction over `tests`."""
+    ones = np.ones(reference)
+    least = min(permutation_test(ones, np.zeros(number)).p for number in baselines)
     corrected = f", and {chance(min(1.0, least * tests))} after the correction" if tests > 1 else ""
     text = f"The smallest p that the test can give is {chance(least)}{corrected}"
     return text.replace("< ", "below ")
-
-
-def detectable(reference: Matrix, baselines: Sequence[Matrix], level: float, tests: int) -> str:
-    """The smallest significant difference, alone and after the correction."""
-    alone = _detectable_text(reference, baselines, level)
-    text = f"with the spread of these runs a difference reaches p < {short(level)} {alone}"
-    if tests > 1 and alone != NEVER:
-        text += f"; after the correction {_detectable_text(reference, baselines, level / tests)}"
-    return text
-
-
-def _detectable_text(reference: Matrix, baselines: Sequence[Matrix], level: float) -> str:
-    """The range of smallest significant differences over the pairs."""
-    smallest = [smallest_difference(reference, baseline, level) for baseline in baselines]
-    detectable = sorted({short(value) for value in smallest if value is not None})
-    if not detectable:
-        return NEVER
-    several = len(detectable) > 1
-    span = f"{detectable[0]} to {detectable[-1]}" if several else detectable[0]
-    depends = ", depending on the pair" if several else ""
-    never = ", and for some pairs at no size: that takes more runs" if None in smallest else ""
-    return f"from {span} on{depends}{never}"
-
-
-def smallest_difference(first: Matrix, second: Matrix, level: float) -> float | None:
-    """Smallest difference of means at which the permutation test gives p < `level`.
-
-    Args:
-        first, second: run means, (runs,) and (other runs,); only their spread counts.
-        level: of the test.
-
-    Returns:
-        the difference, rounded up to hundredths; None if even 1 is not enough.
-    """
-
-    def is_enough(hundredths: int) -> bool:
-        shifted = first - first.mean() + hundredths / 100
-        return permutation_test(shifted, second - second.mean()).p < level - TIE
-
-    fewest = 1 + bisect.bisect_left(range(1, 101), True, key=is_enough)
-    return fewest / 100 if fewest <= 100 else None
 
 
 # --- texts ----------------------------------------------------------------------------------------
@@ -239,10 +181,7 @@ def smallest_difference(first: Matrix, second: Matrix, level: float) -> float | 
 def terminal(summary: Mapping[str, Any], folder: str, commands: Sequence[str]) -> list[str]:
     """Five lines: the finding, the paths of page and tables, and the next two commands.
 
-    Args:
-        summary: the finding, as in the JSON file beside the page.
-        folder: results folder of the experiment.
-        commands: the two commands, each with its purpose.
+    summary: the finding, as in the JSON file beside the page.
     """
     sentences = [join_sentences(summary[key]) for key in ("told", "untold") if summary[key]]
     lines = [*sentences, summary["measured"]][:2]

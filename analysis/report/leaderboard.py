@@ -12,18 +12,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
+from analysis.figures import style
 from analysis.statistics import summaries
 from analysis.statistics.intervals import Interval
 from analysis.statistics.standing import Standing, scores_of, standings
 from analysis.studies import axes
 from analysis.studies.axes import CEILING, FLOOR
 from analysis.tables import store
+from analysis.tables.grid import Algorithm
 from analysis.tables.printing import LEVEL, chance, head, interval_cell, row
 from analysis.tables.results import rows_where
 from magellan.core.errors import InputError
 from magellan.core.files import write_atomically, write_table
-from magellan.samplers.conformance import GROUPS, track_of
+from magellan.samplers.conformance import GROUPS, SAME, track_of
 from magellan.worlds import WORLDS
 
 BEGIN, END = "<!-- begin: leaderboard -->", "<!-- end: leaderboard -->"
@@ -229,3 +233,63 @@ def _interval_text(interval: Interval | None, form: str) -> str:
     if interval is None:
         return ""
     return f"{interval.value:{form}} ({interval_cell(interval.low, interval.high, form)})"
+
+
+# --- the picture: a panel for each place, a row for each sampler ---
+
+
+PANELS = 2
+ROW_INCHES, PANEL_INCHES, NAME_INCHES = 0.22, 4.0, 1.05
+AROUND_INCHES, BELOW_INCHES = 0.95, 0.55
+SIZE, LARGE = 11.0, 12.0
+TRACKS = {GROUPS: "told the groups", SAME: "not told"}
+
+
+def draw(rows: pd.DataFrame) -> Figure:
+    """Success over training with its interval, by place and track, from `leaderboard.csv`."""
+    places = [place for _, place in rows.groupby("world", sort=False)]
+    length = -(-len(places) // PANELS)
+    columns = [places[i : i + length] for i in range(0, len(places), length)]
+    heights = [sum(AROUND_INCHES + ROW_INCHES * _lines(one) for one in each) for each in columns]
+    width, height = PANEL_INCHES * len(columns), max(heights)
+    figure = style.canvas(width, height)
+    for i, column in enumerate(columns):
+        bottom = height
+        for place in column:
+            tall = ROW_INCHES * _lines(place)
+            bottom -= AROUND_INCHES + tall
+            left, wide = i * PANEL_INCHES + NAME_INCHES, PANEL_INCHES - NAME_INCHES - 0.15
+            box = left / width, (bottom + BELOW_INCHES) / height, wide / width, tall / height
+            _panel(figure.add_axes(box), place)
+    return figure
+
+
+def _lines(place: pd.DataFrame) -> int:
+    """Rows of a panel: one for each sampler and track."""
+    return len(place) + place["track"].nunique()
+
+
+def _panel(ax: Axes, place: pd.DataFrame) -> None:
+    names: dict[float, str] = {}
+    # The sampler, and the variant that the row names behind a slash.
+    names_of = {Algorithm(*rule.partition("/")[::2]): rule for rule in place["rule"]}
+    looks = style.algorithm_styles(names_of).items()
+    colors = {names_of[algorithm]: look.color for algorithm, look in looks}
+    y = 0
+    for track, title in TRACKS.items():
+        ranked = rows_where(place, track=track).sort_values("success", ascending=False)
+        if len(ranked):
+            text = {"size": SIZE, "color": style.GREY, "va": "center", "style": "italic"}
+            ax.text(0.0, y, title, transform=ax.get_yaxis_transform(), **text)
+            y += 1
+        for rule, *_, success, low, high in ranked.loc[:, :"success_high"].itertuples(index=False):
+            ax.plot([low, high], [y, y], color=colors[rule], lw=2.2)
+            ax.plot(success, y, "o", color=colors[rule], markersize=6)
+            names[y] = rule
+            y += 1
+    ax.set_yticks(list(names), list(names.values()))
+    ax.set_ylim(_lines(place) - 0.4, -0.6)
+    ax.set_xlim(0, 1.05 * place["success_high"].max())
+    ax.tick_params(labelsize=SIZE, length=0)
+    ax.set_xlabel(f"success over training, n = {place['n'].max()}", size=SIZE)
+    ax.set_title(place["world"].iloc[0], loc="left", size=LARGE, weight="bold")

@@ -1,8 +1,8 @@
 """Find the committed pictures of a folder and check that this code draws the same.
 
 A picture is NAME.png, with or without NAME.pdf, beside its tables; it shows their first goal space.
-NAME is a figure of the report, or of a study (`OF_STUDIES`). Those in `OF_SEVERAL` lie above the
-folders of several studies. Pictures that need more than tables, such as `goals.png`, are left out.
+NAME is a figure of the report, or `ESTIMATION`. Those in `OF_SEVERAL` lie above the folders of
+several studies. Pictures that need more than tables, such as `goals.png`, are left out.
 """
 
 from __future__ import annotations
@@ -17,24 +17,18 @@ from matplotlib.figure import Figure
 from analysis import figures
 from analysis.figures import style
 from analysis.figures.estimation import draw as draw_estimation
-from analysis.figures.leaderboard import draw as draw_leaderboard
 from analysis.figures.overview import draw as draw_overview
+from analysis.report.leaderboard import draw as draw_leaderboard
 from analysis.statistics import summaries
 from analysis.statistics.practice_shares import of_runs
 from analysis.statistics.registry import FIGURES, statistics_of
 from analysis.studies import estimation
 from analysis.tables import store
 from analysis.tables.manifests import MANIFEST
-from analysis.tables.results import Results
 from magellan.core.errors import InputError
 
-OF_STUDIES: Mapping[str, tuple[Callable[..., Figure], Callable[[Results], pd.DataFrame]]] = {
-    "estimation": (
-        draw_estimation,
-        lambda results: estimation.table(results, estimation.choose_truth(results, None)),
-    ),
-}
-"""Figures of single studies: what draws them, and its numbers."""
+ESTIMATION = "estimation"
+"""The figure of a single study, which is not one of the report."""
 SAME_LEARNER = (
     *("samplers", "samplers_settings", "rules_long", "frontier", "memory"),
     *("estimator_adapters", "other_build"),
@@ -77,7 +71,7 @@ def pictures_in(folder: Path) -> Iterator[Path]:
         raise InputError(f"pictures: there is no folder {folder}")
     for path in sorted(folder.rglob("*.png")):
         of_one = (path.parent / MANIFEST).is_file()
-        if path.stem in ((*FIGURES, *OF_STUDIES) if of_one else OF_SEVERAL):
+        if path.stem in ((*FIGURES, ESTIMATION) if of_one else OF_SEVERAL):
             yield path
 
 
@@ -86,9 +80,9 @@ def draw(picture: Path) -> Figure:
     if not (picture.parent / MANIFEST).is_file():
         return OF_SEVERAL[picture.stem](picture.parent)
     results, name = _load(picture.parent), picture.stem
-    if name in OF_STUDIES:
-        function, numbers = OF_STUDIES[name]
-        return style.draw_frozen(function, results, numbers(results))
+    if name == ESTIMATION:
+        numbers = estimation.table(results, estimation.choose_truth(results, None))
+        return style.draw_frozen(draw_estimation, results, numbers)
     frames = summaries.compute(results, statistics_of(FIGURES.find(name)))
     return figures.draw(name, results, frames, results.goal_spaces[0])
 

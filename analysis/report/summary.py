@@ -11,9 +11,9 @@ import pandas as pd
 from analysis.statistics.matrices import SCORES, settings
 from analysis.statistics.primary import PRIMARY_SCORE, equal_length
 from analysis.statistics.summaries import MEAN
+from analysis.tables import grid
 from analysis.tables.coverage import sentence
-from analysis.tables.grid import UNIT_WORDS, Algorithm, number_text, run_names, run_of
-from analysis.tables.labels import SCORE_LABELS, SPLIT_LABELS, algorithm_label
+from analysis.tables.grid import SCORE_LABELS, SPLIT_LABELS, Algorithm, number_text
 from analysis.tables.printing import Table, chance, interval_cell
 from analysis.tables.results import SPLITS, Results, rows_where
 
@@ -24,16 +24,10 @@ STATISTICS = ("comparison", "comparison_steps", "scores", "phases", "mastery", "
 
 
 class SummaryTables(NamedTuple):
-    """The tables of one goal space, a row for each algorithm or pair of them.
-
-    Attributes:
-        results: combined tables.
-        statistics: those named in `STATISTICS`, as far as a table needs them.
-        goal_space: one with runs.
-    """
+    """The tables of one goal space, a row for each algorithm or pair of them."""
 
     results: Results
-    statistics: Mapping[str, pd.DataFrame]
+    statistics: Mapping[str, pd.DataFrame]  # of `STATISTICS`, as far as a table needs them
     goal_space: str
 
     def tables(self) -> Iterator[Table]:
@@ -63,7 +57,7 @@ class SummaryTables(NamedTuple):
             rows.append(
                 {
                     "Goals": SPLIT_LABELS[row["split"]] + " (primary)" * bool(row["primary"]),
-                    "Compared with": algorithm_label(baseline, self.results.algorithms),
+                    "Compared with": self.results.labels[baseline],
                     "n": f"{row['runs']} and {row['baseline_runs']}",
                     "Difference": f"{row['difference']:+.3f}",
                     f"{row['confidence']:.0%} interval": interval_cell(row["low"], row["high"]),
@@ -126,7 +120,7 @@ class SummaryTables(NamedTuple):
 
         title = (
             f"Runs that master a category, {self._where(split)} (mean "
-            f"{UNIT_WORDS[self.results.unit]} until then; a run that never does counts as the "
+            f"{grid.UNIT_WORDS[self.results.unit]} until then; a run that never does counts as the "
             "whole training)"
         )
         return self._by_sampler(title, self._rows("mastery", split=split), cells)
@@ -153,7 +147,7 @@ class SummaryTables(NamedTuple):
 
     @property
     def _reference(self) -> str:
-        return algorithm_label(self.results.reference, self.results.algorithms)
+        return self.results.labels[self.results.reference]
 
     @property
     def _score(self) -> str:
@@ -171,7 +165,7 @@ class SummaryTables(NamedTuple):
         """A row for each algorithm: its label, then the columns and cells of its rows."""
         rows = [
             {
-                "Sampler": algorithm_label(algorithm, self.results.algorithms),
+                "Sampler": self.results.labels[algorithm],
                 **dict(cells(rows_where(frame, **algorithm._asdict()))),
             }
             for algorithm in self.results.algorithms_in(self.goal_space)
@@ -199,8 +193,8 @@ def tables(results: Results, statistics: Mapping[str, pd.DataFrame]) -> Iterator
 
 def note(results: Results) -> str:
     """The missing runs of an incomplete grid; empty for a complete one."""
-    missing = [run_of(entry) for entry in results.manifest["missing"]]
-    return f"{sentence(results.manifest)}; missing: {run_names(missing)}." if missing else ""
+    missing = [grid.run_of(entry) for entry in results.manifest["missing"]]
+    return f"{sentence(results.manifest)}; missing: {grid.run_names(missing)}." if missing else ""
 
 
 def _table(title: str, rows: Sequence[Mapping[str, str]]) -> Table:

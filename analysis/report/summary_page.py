@@ -21,9 +21,9 @@ from analysis.report.summary import SummaryTables, note
 from analysis.report.summary import tables as numbers_of
 from analysis.statistics.matrices import settings
 from analysis.statistics.registry import FIGURES
+from analysis.tables import grid
 from analysis.tables.coverage import sentence
-from analysis.tables.grid import UNIT_LABELS, UNIT_WORDS, number_text, run_name, run_of
-from analysis.tables.labels import figure_label, sampler_label, variant_labels
+from analysis.tables.grid import number_text, sampler_label
 from analysis.tables.phases import practised_split
 from analysis.tables.printing import Table
 from analysis.tables.results import Results
@@ -42,7 +42,6 @@ def write(results: Results, statistics: Statistics, figures: Path, page: Path) -
     """Write the page, and beside it the finding as JSON for the terminal.
 
     Args:
-        results: combined tables.
         statistics: those named in `summary.STATISTICS`.
         figures: folder of the figures, GOAL_SPACE/NAME.png; those without a file are left out.
         page: HTML file to write; the JSON has its name.
@@ -80,7 +79,7 @@ def names(results: Results) -> str:
         for name in dict.fromkeys(algorithm.sampler for algorithm in results.algorithms)
         if (label := sampler_label(name)).lower() != name
     ]
-    labels = variant_labels(results.algorithms).items()
+    labels = (results.experiment["analysis"].get("labels") or {}).items()
     variants = [f"{name} is \u201c{label}\u201d" for name, label in labels]
     return " ".join(
         f"In {where} {', '.join(parts)}."
@@ -114,10 +113,10 @@ def _values(results: Results, goal_space: str) -> dict[str, str]:
     reference, counts = results.reference, results.seed_counts(goal_space)
     return {
         "n": number_text(counts),
-        "reference": figure_label(reference, results.algorithms),
+        "reference": results.figure_labels[reference],
         "reference_sampler": sampler_label(reference.sampler),
-        "across": UNIT_LABELS[results.unit],
-        "unit": UNIT_WORDS[results.unit],
+        "across": grid.UNIT_LABELS[results.unit],
+        "unit": grid.UNIT_WORDS[results.unit],
         "confidence": f"{settings(results).confidence:.0%}",
         "resamples": f"{settings(results).bootstrap_repetitions:,}",
     }
@@ -150,7 +149,7 @@ def provenance(results: Results) -> Table:
 def missing(results: Results) -> Table | None:
     """Missing runs, with the reason and the path of the log; None without any."""
     rows = [
-        (run_name(run_of(run)), printable(run["reason"]), run["log"] or "none")
+        (grid.run_name(grid.run_of(run)), printable(run["reason"]), run["log"] or "none")
         for run in results.manifest["missing"]
     ]
     return Table("Missing runs", ("Run", "Reason", "Log"), rows) if rows else None

@@ -20,25 +20,8 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from analysis.statistics import summaries
-from analysis.statistics.intervals import (
-    ROUNDING,
-    Bootstrap,
-    Interval,
-    Matrix,
-    holm_within,
-    mean_estimate,
-    sign_flip_test,
-)
-from analysis.statistics.matrices import (
-    BURN_IN,
-    collapsed,
-    evaluated_categories,
-    evaluation_points,
-    score_matrices,
-    settings,
-    success_curves,
-)
+from analysis.statistics import intervals, matrices, summaries
+from analysis.statistics.intervals import Bootstrap, Interval, Matrix, sign_flip_test
 from analysis.statistics.primary import means_at_equal_length
 from analysis.tables.grid import Algorithm, Run, run_name
 from analysis.tables.printing import Table, chance, interval_cell
@@ -156,11 +139,11 @@ def around_collapses(
     """
     frame = _predicted("collapse", results.tables["competence"], results, term, space, split)
     frame = frame.set_index(["seed", "category", results.unit_column]).sort_index()
-    points = evaluation_points(results, space)
-    settled = points > points[0] + BURN_IN * (points[-1] - points[0])
-    algorithm, names = term.algorithm(results), evaluated_categories(results, space, split)
+    points = matrices.evaluation_points(results, space)
+    settled = points > points[0] + matrices.BURN_IN * (points[-1] - points[0])
+    algorithm, names = term.algorithm(results), matrices.evaluated_categories(results, space, split)
     seeds = results.seeds_of(algorithm, space)
-    fallen = collapsed(success_curves(results, algorithm, space, split))
+    fallen = matrices.collapsed(matrices.success_curves(results, algorithm, space, split))
     falls, first = fallen.any(axis=-1), fallen.argmax(axis=-1) + 1
     rows = []
     for run, category in np.argwhere(falls != elsewhere).tolist():
@@ -179,7 +162,7 @@ def _collapses(results: Results, term: Term, space: str, split: str) -> pd.DataF
     found["difference"] = found["at"] - found["before"]
     table = found.pivot_table(index="seed", columns="category", values="difference")
     seeds = results.seeds_of(term.algorithm(results), space)
-    return table.reindex(seeds, columns=list(evaluated_categories(results, space, split)))
+    return table.reindex(seeds, columns=list(matrices.evaluated_categories(results, space, split)))
 
 
 def scores(
@@ -188,10 +171,7 @@ def scores(
     """Numbers of a term's runs, without its sign: a row for each seed, a column for each category.
 
     Args:
-        results: combined tables.
-        term: an algorithm with runs.
         of: a key of `MEASURES`.
-        split: split of the goals.
         goal_space: for a term that names none (default: the first).
 
     Raises:
@@ -204,13 +184,13 @@ def scores(
     if of == "collapse":
         return _collapses(results, term, space, split)
     if of == "gain":
-        curves = success_curves(results, algorithm, space, split)
+        curves = matrices.success_curves(results, algorithm, space, split)
         values = curves[..., -1] - curves[..., 0]
     elif of == "equal":
         values = means_at_equal_length(results, algorithm, space, split)
     else:
-        values = score_matrices(results, algorithm, space, split)["area"]
-    names = list(evaluated_categories(results, space, split))
+        values = matrices.score_matrices(results, algorithm, space, split)["area"]
+    names = list(matrices.evaluated_categories(results, space, split))
     return pd.DataFrame(values, results.seeds_of(algorithm, space), names)
 
 
@@ -230,7 +210,7 @@ def mean_of(values: Matrix, terms: Sequence[Term], of: str) -> Interval:
     if is_tested(terms, of):
         return sign_flip_test(values, BOOTSTRAP.confidence, BOOTSTRAP.seed).interval
     added = sum(term.sign > 0 for term in terms)
-    estimate = mean_estimate(values[:, None], BOOTSTRAP, (added - len(terms), added))
+    estimate = intervals.mean_estimate(values[:, None], BOOTSTRAP, (added - len(terms), added))
     return Interval(*(float(number[0]) for number in (estimate.value, estimate.low, estimate.high)))
 
 
@@ -238,22 +218,15 @@ def mean_of(values: Matrix, terms: Sequence[Term], of: str) -> Interval:
 
 
 class Compared(NamedTuple):
-    """A contrast in a goal space, on a split of the goals.
-
-    Attributes:
-        goal_space: empty if the terms name several.
-        sides: numbers of each term, (seeds, categories).
-        p: of the mean of the categories; NaN where 0 is no hypothesis: means without a sign.
-        p_holm: corrected over the `tests` of its family.
-    """
+    """A contrast in a goal space, on a split of the goals."""
 
     text: str
     terms: tuple[Term, ...]
-    goal_space: str
+    goal_space: str  # empty if the terms name several
     split: str
-    sides: Sequence[pd.DataFrame]
-    p: float
-    p_holm: float = np.nan
+    sides: Sequence[pd.DataFrame]  # numbers of each term, (seeds, categories)
+    p: float  # of the mean of the categories; NaN where 0 is no hypothesis: means without a sign
+    p_holm: float = np.nan  # corrected over the tests of its family
     tests: int = 0
 
 
@@ -286,9 +259,9 @@ def compare(
                 values = total(terms, sides).mean(axis=1).dropna().to_numpy()
                 p = sign_flip_test(values, seed=BOOTSTRAP.seed).p if len(values) else np.nan
             compared.append(Compared(text, terms, space, split, sides, p))
-    together = settings(results).family == "question"
+    together = matrices.settings(results).family == "question"
     families = [(one.goal_space, "" if together else one.split) for one in compared]
-    corrected = holm_within([one.p for one in compared], families)
+    corrected = intervals.holm_within([one.p for one in compared], families)
     counts = Counter(
         family for family, one in zip(families, compared, strict=True) if one.p == one.p
     )
@@ -334,9 +307,7 @@ def tables(
 ) -> list[Table]:
     """A table for each contrast and goal space: a row per split and category, and for their mean.
 
-    Args:
-        results, contrasts, of, splits: as for `compare`.
-        truth: reference of the errors; empty: observed success.
+    truth: reference of the errors; empty: observed success. Others: as for `compare`.
     """
     measure = MEASURES[of] + (f" against {truth}" if truth else "") + results.counted_from
     compared = compare(results, contrasts, of, splits)
@@ -385,5 +356,5 @@ def _numbers(values: Matrix, terms: Sequence[Term], of: str) -> list[str]:
         return ["", "", "0"]
     mean, low, high = mean_of(values, terms, of)
     form = "+.3f" if is_tested(terms, of) or any(term.sign < 0 for term in terms) else ".3f"
-    equal = len(values) > 1 and np.ptp(values) <= ROUNDING
+    equal = len(values) > 1 and np.ptp(values) <= intervals.ROUNDING
     return [f"{mean:{form}}", NONE if equal else interval_cell(low, high, form), str(len(values))]

@@ -16,9 +16,10 @@ import itertools
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from magellan.core.errors import InputError
@@ -77,7 +78,7 @@ def mean_estimate(values: Matrix, bootstrap: Bootstrap, bounds: Bounds = RATE) -
     check_scores(values)
     value = values.mean(axis=0)
     if len(values) == 1:
-        return _single(value)
+        return _estimate(value, np.nan, np.nan, SINGLE)
     (weights,) = resample_weights((len(values),), bootstrap.repetitions, bootstrap.seed)
     means, variances = _resample(values, weights)
     return _studentised(value, values, means, variances, bootstrap, bounds)
@@ -94,21 +95,20 @@ def percentile_estimate(
             axis of resamples, to (..., numbers).
         bootstrap: repetitions, confidence and seed.
 
-    Returns:
-        An estimate of (numbers,).
+    Returns: an estimate of (numbers,).
     """
     for array in samples:
         check_scores(array)
     value = np.asarray(function(*samples), dtype=np.float64)
     if any(len(array) == 1 for array in samples):
-        return _single(value)
+        return _estimate(value, np.nan, np.nan, SINGLE)
     if all((np.ptp(array, axis=0) <= ROUNDING).all() for array in samples):
-        return Estimate(value, value, value, _label(value, EQUAL))
+        return _estimate(value, value, value, EQUAL)
     sizes = tuple(len(array) for array in samples)
     rows = resample_rows(sizes, bootstrap.repetitions, bootstrap.seed)
     drawn = function(*(array[row] for array, row in zip(samples, rows, strict=True)))
     low, high = np.quantile(drawn, [bootstrap.tail, 1.0 - bootstrap.tail], axis=0)
-    return Estimate(value, low, high, _label(value, PERCENTILE))
+    return _estimate(value, low, high, PERCENTILE)
 
 
 # --- resamples ----------------------------------------------------------------------------------
@@ -176,8 +176,12 @@ def _studentised(
     """
     from scipy.stats import t as student
 
-    error = _standard_error(values)
-    low, high = t_quantiles(shifts, variances, bootstrap.tail)
+    error, errors = _standard_error(values), np.sqrt(variances)
+    infinite = np.where(shifts == 0.0, 0.0, np.copysign(np.inf, shifts))
+    ratios = np.where(errors > 0.0, shifts / np.where(errors > 0.0, errors, 1.0), infinite)
+    ratios.sort(axis=0)
+    index = int(bootstrap.tail * len(ratios) + ROUNDING)
+    low, high = ratios[index], ratios[-1 - index]
     usable = np.isfinite(low) & np.isfinite(high)
     quantile = student.ppf(1.0 - bootstrap.tail, len(values) - 1)
     low, high = np.where(usable, low, -quantile), np.where(usable, high, quantile)
@@ -188,23 +192,10 @@ def _studentised(
     return Estimate(value, np.clip(low, *bounds), np.clip(high, *bounds), method)
 
 
-def t_quantiles(shifts: Matrix, variances: Matrix, tail: float) -> tuple[Matrix, Matrix]:
-    """Lower and upper quantiles of shift / error: (resamples, columns) to two (columns,)."""
-    errors = np.sqrt(variances)
-    infinite = np.where(shifts == 0.0, 0.0, np.copysign(np.inf, shifts))
-    ratios = np.where(errors > 0.0, shifts / np.where(errors > 0.0, errors, 1.0), infinite)
-    ratios.sort(axis=0)
-    index = int(tail * len(ratios) + ROUNDING)
-    return ratios[index], ratios[-1 - index]
-
-
-def _single(value: Matrix) -> Estimate:
-    nan = np.full_like(value, np.nan)
-    return Estimate(value, nan, nan, _label(value, SINGLE))
-
-
-def _label(value: Matrix, text: str) -> NDArray[np.object_]:
-    return np.full(value.shape, text, dtype=object)
+def _estimate(value: Matrix, low: Any, high: Any, method: str) -> Estimate:
+    """An estimate with one method, and bounds of the same shape or one number."""
+    bounds = (np.broadcast_to(bound, value.shape) for bound in (low, high))
+    return Estimate(value, *bounds, np.full(value.shape, method, dtype=object))
 
 
 def check_scores(scores: Matrix) -> None:
@@ -240,7 +231,6 @@ class Tested(NamedTuple):
     """A difference, its permutation test, and the interval that inverts the test.
 
     Attributes:
-        value: the difference.
         low, high: the shifts whose two-sided p is 1 - confidence or more, so that 0 is outside
             exactly if `p` is smaller; NaN where no p of so few runs is that small.
         p: two-sided p of a difference of 0, uncorrected.
@@ -436,8 +426,5 @@ def holm(p_values: Matrix) -> Matrix:
 
 def holm_within(p_values: Sequence[float], families: Sequence[Hashable]) -> list[float]:
     """Holm's correction of p values (tests,) within each family (tests,)."""
-    corrected = np.full(len(p_values), np.nan)
-    for family in set(families):
-        rows = [row for row, name in enumerate(families) if name == family]
-        corrected[rows] = holm(np.array([p_values[row] for row in rows]))
-    return corrected.tolist()
+    codes = pd.factorize(pd.Series(families, dtype=object))[0]
+    return pd.Series(p_values, dtype=float).groupby(codes).transform(holm).tolist()

@@ -8,17 +8,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.statistics import intervals
+from analysis.statistics import intervals, matrices
 from analysis.statistics.intervals import Bootstrap, Matrix
-from analysis.statistics.matrices import (
-    Row,
-    algorithms_of,
-    bootstrap_of,
-    evaluated_categories,
-    evaluation_points,
-    interval_of,
-    success_curves,
-)
+from analysis.statistics.matrices import Row
 from analysis.statistics.registry import register_statistic
 from analysis.tables.grid import Algorithm
 from analysis.tables.results import Results
@@ -36,11 +28,11 @@ def times_of(
     results: Results, algorithm: Algorithm, goal_space: str, split: str
 ) -> dict[str, Times]:
     """Times to mastery of an algorithm's runs, by category."""
-    curves = success_curves(results, algorithm, goal_space, split)
-    points = evaluation_points(results, goal_space)
+    curves = matrices.success_curves(results, algorithm, goal_space, split)
+    points = matrices.evaluation_points(results, goal_space)
     return {
         category: mastery_times(curves[:, column], points)
-        for column, category in enumerate(evaluated_categories(results, goal_space, split))
+        for column, category in enumerate(matrices.evaluated_categories(results, goal_space, split))
     }
 
 
@@ -54,10 +46,10 @@ def mastery(results: Results) -> pd.DataFrame:
     never. `log_rank`, `p`, `p_holm` (corrected over the algorithms, per category): the reference
     against this algorithm; empty for the reference itself.
     """
-    bootstrap, reference = bootstrap_of(results), results.reference
+    bootstrap, reference = matrices.bootstrap_of(results), results.reference
     rows: list[Row] = []
-    for goal_space, split, algorithm in algorithms_of(results):
-        limit = float(evaluation_points(results, goal_space)[-1])
+    for goal_space, split, algorithm in matrices.algorithms_of(results):
+        limit = float(matrices.evaluation_points(results, goal_space)[-1])
         is_compared = algorithm != reference and reference in results.algorithms_in(goal_space)
         rivals = times_of(results, reference, goal_space, split) if is_compared else {}
         for category, times in times_of(results, algorithm, goal_space, split).items():
@@ -85,7 +77,7 @@ def _summary(times: Times, limit: float, bootstrap: Bootstrap) -> Row:
     return {
         "mastered": int(mastered.sum()),
         "restricted_mean": estimate.value[0],
-        **interval_of(estimate, 0, (len(values), 1), bootstrap),
+        **matrices.interval_of(estimate, 0, (len(values), 1), bootstrap),
         "median": median_time(steps),
         "limit": limit,
     }

@@ -30,8 +30,7 @@ def run_counts(results: Results, algorithm: Algorithm, goal_space: str) -> pd.Da
     """Episodes of each category in each window of each run.
 
     Returns:
-        A row for each seed and window, index (seed, end in episodes); columns: the world's
-        categories.
+        Index (seed, end in episodes); columns: the world's categories.
     """
     practice = results.table("practice", **_where(algorithm, goal_space))
     counts = practice.pivot_table(
@@ -93,7 +92,6 @@ def by_length(results: Results, where: Mapping[str, str], counts: pd.DataFrame) 
     episodes of a table window are spread evenly over it.
 
     Args:
-        results: combined tables.
         where: sampler, variant and goal space of the runs.
         counts: index (seed, end in episodes), a column for each category.
 
@@ -121,6 +119,13 @@ def _where(algorithm: Algorithm, goal_space: str) -> dict[str, str]:
     return {**algorithm._asdict(), "goal_space": goal_space}
 
 
+def _pooled(
+    results: Results, algorithm: Algorithm, goal_space: str, counts: pd.DataFrame
+) -> pd.DataFrame:
+    """Counts in windows of the experiment's unit, all seeds together."""
+    return by_length(results, _where(algorithm, goal_space), counts).groupby("episode").sum()
+
+
 def window_shares(
     results: Results, algorithm: Algorithm, goal_space: str
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -130,9 +135,7 @@ def window_shares(
         Window ends in the unit of the experiment, (windows,), and shares in the order of the
         world's categories, (categories, windows); NaN in windows without episodes.
     """
-    where = _where(algorithm, goal_space)
-    counts = by_length(results, where, run_counts(results, algorithm, goal_space))
-    counts = counts.groupby("episode").sum()
+    counts = _pooled(results, algorithm, goal_space, run_counts(results, algorithm, goal_space))
     return counts.index.to_numpy(), _shares(counts)
 
 
@@ -143,13 +146,11 @@ def exploited_window_shares(
 
     NaN in windows with hardly any, and everywhere if the draws of exploration are unknown.
     """
-    where = _where(algorithm, goal_space)
-    counts = by_length(results, where, run_counts(results, algorithm, goal_space))
-    practised = counts.groupby("episode").sum()
-    exploited = exploited_counts(results, algorithm, goal_space)
+    where = results, algorithm, goal_space
+    practised, exploited = _pooled(*where, run_counts(*where)), exploited_counts(*where)
     if exploited is None:
         return practised.index.to_numpy(), np.full(practised.T.shape, np.nan)
-    pooled = by_length(results, where, exploited).groupby("episode").sum()
+    pooled = _pooled(*where, exploited)
     shares = _shares(pooled.clip(lower=0.0))
     shares[:, pooled.sum(axis=1) < FEWEST * practised.sum(axis=1)] = np.nan
     return practised.index.to_numpy(), shares

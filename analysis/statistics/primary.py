@@ -19,17 +19,7 @@ import pandas as pd
 
 from analysis.statistics import intervals, matrices
 from analysis.statistics.intervals import Bootstrap, Matrix
-from analysis.statistics.matrices import (
-    SCORES,
-    Row,
-    baselines_of,
-    bootstrap_of,
-    evaluated_categories,
-    provenance,
-    score_matrices,
-    settings,
-    success_curves,
-)
+from analysis.statistics.matrices import Row
 from analysis.statistics.registry import register_statistic
 from analysis.tables.grid import RUN_COLUMNS, Algorithm
 from analysis.tables.phases import practised_split
@@ -51,7 +41,7 @@ def run_means(
     results: Results, algorithm: Algorithm, goal_space: str, split: str, score: str = PRIMARY_SCORE
 ) -> Matrix:
     """Mean of a score over feasible categories, for each run of an algorithm: (runs,)."""
-    return score_matrices(results, algorithm, goal_space, split)[score].mean(axis=1)
+    return matrices.score_matrices(results, algorithm, goal_space, split)[score].mean(axis=1)
 
 
 def other_unit(results: Results) -> str:
@@ -69,13 +59,14 @@ def means_at_equal_length(
     results: Results, algorithm: Algorithm, goal_space: str, split: str
 ) -> Matrix:
     """Mean success up to `equal_length` instead of over all training: (runs, categories)."""
-    curves = success_curves(results, algorithm, goal_space, split)
-    points = success_curves(results, algorithm, goal_space, split, other_unit(results))[:, 0]
+    where = results, algorithm, goal_space, split
+    both = ("success", other_unit(results))
+    curves, points = (matrices.success_curves(*where, column) for column in both)
     limit = equal_length(results, goal_space)
     return np.array(
         [
             [matrices.mean_until(curve, at, limit) for curve in run]
-            for run, at in zip(curves, points, strict=True)
+            for run, (at, *_) in zip(curves, points, strict=True)
         ]
     )
 
@@ -88,7 +79,7 @@ def comparison(results: Results) -> pd.DataFrame:
     other algorithms, or these on both splits (`analysis.family`); `p_paired`: sign-flip test of
     differences paired by seed, empty if the seeds differ. No rows if the reference has no run.
     """
-    return _compare(results, partial(run_means, results), SCORES, practised_split(results))
+    return _compare(results, partial(run_means, results), matrices.SCORES, practised_split(results))
 
 
 @register_statistic("comparison_steps")
@@ -113,10 +104,10 @@ Means = Callable[[Algorithm, str, str, str], Matrix]
 def _compare(
     results: Results, means: Means, scores: tuple[str, ...], primary_split: str
 ) -> pd.DataFrame:
-    bootstrap, rows = bootstrap_of(results), []
-    for names, (reference, baseline) in baselines_of(results):
+    bootstrap, rows = matrices.bootstrap_of(results), []
+    for names, (reference, baseline) in matrices.baselines_of(results):
         goal_space, split = names["goal_space"], names["split"]
-        tasks = len(evaluated_categories(results, goal_space, split))
+        tasks = len(matrices.evaluated_categories(results, goal_space, split))
         seeds, others = (results.seeds_of(name, goal_space) for name in (reference, baseline))
         for score in scores:
             first = means(reference, goal_space, split, score)
@@ -126,7 +117,7 @@ def _compare(
             rows.append({**names, "score": score, "primary": primary, **numbers})
     frame = pd.DataFrame(rows, columns=list(COMPARISON_COLUMNS))
     if len(frame):
-        together = settings(results).family == "question"
+        together = matrices.settings(results).family == "question"
         family = [key for key in FAMILY if key != "split" or not together]
         frame["p_holm"] = frame.groupby(family)["p"].transform(intervals.holm)
     return frame
@@ -147,7 +138,7 @@ def _difference(
         "difference": test.value,
         "low": test.low,
         "high": test.high,
-        **provenance(bootstrap, shape, method),
+        **matrices.provenance(bootstrap, shape, method),
         "baseline_runs": len(second),
         "p": test.p,
         "test": test.method,

@@ -42,13 +42,7 @@ def nothing(algorithms: Algorithms, predicting: Algorithms, reference: Algorithm
 
 @dataclass(frozen=True)
 class StatisticSpec:
-    """A table of statistics.
-
-    Attributes:
-        name: file name without .csv.
-        compute: its function.
-        source: file that registers it.
-    """
+    """A table of statistics, NAME.csv; `source`: file that registers it."""
 
     name: str
     compute: Compute
@@ -57,30 +51,17 @@ class StatisticSpec:
 
 @dataclass(frozen=True)
 class FigureSpec:
-    """A figure drawn for each goal space.
-
-    Attributes:
-        name: file name without .png and .pdf.
-        draw: its function.
-        label: name in the report's sidebar.
-        section: section of the report.
-        statistics: names of the tables of statistics that it reads.
-        lacks: returns what a goal space lacks for it.
-        caption: caption in the summary, plain text; built-in figures have theirs in
-            `analysis/report/captions.yaml`.
-        source: file that registers it.
-        phased: whether it needs runs of several phases.
-    """
+    """A figure drawn for each goal space, NAME.png and NAME.pdf."""
 
     name: str
     draw: Draw
-    label: str
-    section: str
-    statistics: tuple[str, ...] = ()
-    lacks: Needs = nothing
-    caption: str = ""
-    source: str = ""
-    phased: bool = False
+    label: str  # in the report's sidebar
+    section: str  # of the report
+    statistics: tuple[str, ...] = ()  # tables of statistics that it reads
+    lacks: Needs = nothing  # returns what a goal space lacks for it
+    caption: str = ""  # plain text; those of built-in figures are in report/captions.yaml
+    source: str = ""  # file that registers it
+    phased: bool = False  # whether it needs runs of several phases
 
 
 STATISTICS: Registry[StatisticSpec] = Registry("statistic")
@@ -121,7 +102,7 @@ def register_figure(
                     f"{where}: {key} {shown(text)} is not allowed; allowed: up to 40 letters, "
                     "digits, spaces and .,()/_-"
                 )
-        if isinstance(statistics, str) or not all(isinstance(key, str) for key in statistics):
+        if isinstance(statistics, str):
             raise InputError(
                 f"{where}: statistics {shown(statistics)} is not allowed; allowed: names in a tuple"
             )
@@ -152,15 +133,9 @@ def call_checked(
     *values: Any,
     kind: type[Any],
 ) -> ResultT:
-    """Call a function of a statistic or figure.
+    """Call a function of a statistic or figure; errors of built-in ones propagate: they are bugs.
 
-    Errors of built-in functions propagate: they are bugs.
-
-    Args:
-        spec: the statistic or figure.
-        function: one of its functions.
-        values: its arguments.
-        kind: type that it must return.
+    kind: type that it must return.
 
     Raises:
         InputError: a user's function raised an error, or returned another type.
@@ -170,35 +145,26 @@ def call_checked(
     try:
         result = function(*values)
     except Exception as error:  # whatever a user's function raises
-        raise InputError(f"{_describe(spec)} failed ({_reason(error, spec.source)})") from error
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if frame.filename == spec.source]
+        where = f"line {lines[-1]}: " if lines else ""
+        reason = where + " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise refuse(spec, f"failed ({reason})") from error
     if not isinstance(result, kind):
-        raise InputError(
-            f"{_describe(spec)} gave {shown(result)}; allowed: {kind.__module__}.{kind.__name__}"
-        )
+        allowed = f"{kind.__module__}.{kind.__name__}"
+        raise refuse(spec, f"gave {shown(result)}; allowed: {allowed}")
     return result
 
 
 def refuse(spec: StatisticSpec | FigureSpec, why: str) -> InputError:
     """Error about the result of a user's function."""
-    return InputError(f"{_describe(spec)} {why}")
-
-
-def _describe(spec: StatisticSpec | FigureSpec) -> str:
     kind = "figure" if isinstance(spec, FigureSpec) else "statistic"
-    return f"{_error_source(spec)}{kind} {spec.name}"
+    return InputError(f"{_error_source(spec)}{kind} {spec.name} {why}")
 
 
 def _error_source(spec: StatisticSpec | FigureSpec) -> str:
     """The user's file, as the beginning of an error message."""
     return "" if is_built_in(spec) else f"modules: {shown(spec.source)}: "
-
-
-def _reason(error: Exception, path: str) -> str:
-    """The error's message, with the last line of the user's file in its traceback."""
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if frame.filename == path]
-    where = f"line {lines[-1]}: " if lines else ""
-    return where + " ".join(f"{type(error).__name__}: {error}".split())[:200]
 
 
 def _check_takes(function: Any, names: tuple[str, ...], where: str) -> None:

@@ -13,15 +13,9 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from analysis.statistics import intervals
 from analysis.statistics.contrasts import BOOTSTRAP
-from analysis.statistics.intervals import (
-    Interval,
-    Matrix,
-    Tested,
-    holm,
-    mean_estimate,
-    sign_flip_test,
-)
+from analysis.statistics.intervals import Interval, Matrix, Tested
 from analysis.statistics.primary import run_means
 from analysis.tables.grid import reference_algorithm
 from analysis.tables.printing import LEVEL, Table, chance, interval_cell
@@ -30,26 +24,16 @@ from magellan.core.errors import InputError
 
 
 class Standing(NamedTuple):
-    """A rule in one place.
-
-    Attributes:
-        rule, track: names of the rule and its track.
-        n: seeds.
-        success: mean over seeds.
-        gain: the rule minus the floor; None for the floor itself.
-        regret: the ceiling minus the rule; None without a ceiling.
-        p_floor: p of the gain, Holm-corrected; NaN for the floor.
-        p_best: p of the difference to the track's best rule, likewise; NaN for the best itself.
-    """
+    """A rule in one place; p values are Holm-corrected."""
 
     rule: str
     track: str
-    n: int
-    success: Interval
-    gain: Interval | None
-    regret: Interval | None
-    p_floor: float
-    p_best: float
+    n: int  # seeds
+    success: Interval  # mean over seeds
+    gain: Interval | None  # the rule minus the floor; None for the floor itself
+    regret: Interval | None  # the ceiling minus the rule; None without a ceiling
+    p_floor: float  # of the gain; NaN for the floor
+    p_best: float  # of the difference to the track's best rule; NaN for that rule
 
     @property
     def verdict(self) -> str:
@@ -129,16 +113,16 @@ def _holm_corrected_p(
 ) -> dict[str, float]:
     """p of each rule against a rival after Holm's correction; NaN for the rival itself."""
     p = [np.nan if rule == rival else _test(scores[rule], scores[rival]).p for rule in rules]
-    return dict(zip(rules, holm(np.array(p)).tolist(), strict=True))
+    return dict(zip(rules, intervals.holm(np.array(p)).tolist(), strict=True))
 
 
 def _mean(values: Matrix) -> Interval:
-    estimate = mean_estimate(values[:, None], BOOTSTRAP)
+    estimate = intervals.mean_estimate(values[:, None], BOOTSTRAP)
     return Interval(float(estimate.value[0]), float(estimate.low[0]), float(estimate.high[0]))
 
 
 def _test(first: Matrix, second: Matrix) -> Tested:
-    return sign_flip_test(first - second, BOOTSTRAP.confidence, BOOTSTRAP.seed)
+    return intervals.sign_flip_test(first - second, BOOTSTRAP.confidence, BOOTSTRAP.seed)
 
 
 def table(caption: str, ranked: Sequence[Standing]) -> Table:

@@ -15,27 +15,8 @@ import pandas as pd
 
 from analysis.statistics import intervals, mastery, matrices, primary  # noqa: F401 (registered)
 from analysis.statistics.intervals import Bootstrap, Estimate, Matrix
-from analysis.statistics.matrices import (
-    INTERVAL_COLUMNS,
-    SCORES,
-    Row,
-    algorithms_of,
-    baselines_of,
-    bootstrap_of,
-    evaluated_categories,
-    evaluation_points,
-    interval_of,
-    provenance,
-    score_matrices,
-    success_curves,
-)
-from analysis.statistics.registry import (
-    STATISTICS,
-    StatisticSpec,
-    call_checked,
-    refuse,
-    register_statistic,
-)
+from analysis.statistics.matrices import Row
+from analysis.statistics.registry import STATISTICS, call_checked, refuse, register_statistic
 from analysis.tables.grid import RUN_COLUMNS, Algorithm
 from analysis.tables.phases import OnePhase, each_phase
 from analysis.tables.results import Results, distinct
@@ -54,7 +35,7 @@ def _stacked(results: Results, parts: Parts) -> pd.DataFrame:
     """The rows of every goal space, split and algorithm."""
     frames = [
         pd.DataFrame({"goal_space": where[0], "split": where[1], **columns})
-        for where in algorithms_of(results)
+        for where in matrices.algorithms_of(results)
         for columns in parts(*where)
     ]
     return pd.concat(frames, ignore_index=True)
@@ -63,14 +44,14 @@ def _stacked(results: Results, parts: Parts) -> pd.DataFrame:
 @register_statistic("success")
 def success(results: Results) -> pd.DataFrame:
     """Success per category at each evaluation point: mean over seeds, its interval, its range."""
-    bootstrap = bootstrap_of(results)
+    bootstrap = matrices.bootstrap_of(results)
 
     def parts(goal_space: str, split: str, algorithm: Algorithm) -> Iterator[Row]:
-        curves = success_curves(results, algorithm, goal_space, split)
+        curves = matrices.success_curves(results, algorithm, goal_space, split)
         flat = curves.reshape(len(curves), -1)
         mean = intervals.mean_estimate(flat, bootstrap)
-        categories = evaluated_categories(results, goal_space, split)
-        points = evaluation_points(results, goal_space)
+        categories = matrices.evaluated_categories(results, goal_space, split)
+        points = matrices.evaluation_points(results, goal_space)
         yield {
             "category": np.repeat(categories, len(points)),
             **algorithm._asdict(),
@@ -80,7 +61,7 @@ def success(results: Results) -> pd.DataFrame:
             "high": mean.high,
             "lowest_seed": flat.min(axis=0),
             "highest_seed": flat.max(axis=0),
-            **provenance(bootstrap, (len(flat), 1), mean.method),
+            **matrices.provenance(bootstrap, (len(flat), 1), mean.method),
         }
 
     return _stacked(results, parts)
@@ -91,14 +72,14 @@ def scores(results: Results) -> pd.DataFrame:
     """Final success and area under the learning curve of every run and category."""
 
     def parts(goal_space: str, split: str, algorithm: Algorithm) -> Iterator[Row]:
-        by_score = score_matrices(results, algorithm, goal_space, split)
-        categories = evaluated_categories(results, goal_space, split)
+        by_score = matrices.score_matrices(results, algorithm, goal_space, split)
+        categories = matrices.evaluated_categories(results, goal_space, split)
         seeds = results.seeds_of(algorithm, goal_space)
         yield {
             "category": np.repeat(categories, len(seeds)),
             **algorithm._asdict(),
             "seed": np.tile(seeds, len(categories)),
-            **{score: by_score[score].T.ravel() for score in SCORES},
+            **{score: by_score[score].T.ravel() for score in matrices.SCORES},
         }
 
     return _stacked(results, parts)
@@ -107,10 +88,10 @@ def scores(results: Results) -> pd.DataFrame:
 @register_statistic("aggregates")
 def aggregates(results: Results) -> pd.DataFrame:
     """IQM and mean over seeds x categories, for each score."""
-    bootstrap = bootstrap_of(results)
+    bootstrap = matrices.bootstrap_of(results)
 
     def parts(goal_space: str, split: str, algorithm: Algorithm) -> Iterator[Row]:
-        for score, matrix in score_matrices(results, algorithm, goal_space, split).items():
+        for score, matrix in matrices.score_matrices(results, algorithm, goal_space, split).items():
             for statistic, estimate in aggregate_estimates(matrix, bootstrap).items():
                 names = {"score": score, **algorithm._asdict(), "statistic": statistic}
                 yield names | _interval("value", estimate, matrix.shape, bootstrap)
@@ -120,7 +101,7 @@ def aggregates(results: Results) -> pd.DataFrame:
 
 def _interval(name: str, estimate: Estimate, shape: tuple[int, ...], bootstrap: Bootstrap) -> Row:
     """Columns of an estimate: its values under this name, and their intervals."""
-    return {name: estimate.value, **interval_of(estimate, slice(None), shape, bootstrap)}
+    return {name: estimate.value, **matrices.interval_of(estimate, slice(None), shape, bootstrap)}
 
 
 def aggregate_estimates(matrix: Matrix, bootstrap: Bootstrap) -> dict[str, Estimate]:
@@ -137,7 +118,7 @@ def aggregate_estimates(matrix: Matrix, bootstrap: Bootstrap) -> dict[str, Estim
 
 IMPROVEMENT_COLUMNS = (
     *("goal_space", "split", "score", "sampler", "variant", "baseline", "baseline_variant"),
-    *("probability", "low", "high", *INTERVAL_COLUMNS),
+    *("probability", "low", "high", *matrices.INTERVAL_COLUMNS),
 )
 
 
@@ -148,28 +129,28 @@ def improvement(results: Results) -> pd.DataFrame:
     Empty if the reference has no run. `runs` is the smaller number of seeds; with a single seed
     there is no interval.
     """
-    bootstrap, rows = bootstrap_of(results), []
-    for names, both in baselines_of(results):
+    bootstrap, rows = matrices.bootstrap_of(results), []
+    for names, both in matrices.baselines_of(results):
         where = names["goal_space"], names["split"]
-        pairs = [score_matrices(results, algorithm, *where) for algorithm in both]
-        for score in SCORES:
+        pairs = [matrices.score_matrices(results, algorithm, *where) for algorithm in both]
+        for score in matrices.SCORES:
             pair = [by_score[score] for by_score in pairs]
             estimate = intervals.percentile_estimate(
                 pair, matrices.probability_of_improvement, bootstrap
             )
             shape = min(len(matrix) for matrix in pair), pair[0].shape[1]
             columns = {**names, "score": score, "probability": estimate.value[0]}
-            rows.append(columns | interval_of(estimate, 0, shape, bootstrap))
+            rows.append(columns | matrices.interval_of(estimate, 0, shape, bootstrap))
     return pd.DataFrame(rows, columns=list(IMPROVEMENT_COLUMNS))
 
 
 @register_statistic("profiles")
 def profiles(results: Results) -> pd.DataFrame:
     """Fraction of seeds x categories above each threshold of success, for each score."""
-    bootstrap = bootstrap_of(results)
+    bootstrap = matrices.bootstrap_of(results)
 
     def parts(goal_space: str, split: str, algorithm: Algorithm) -> Iterator[Row]:
-        for score, matrix in score_matrices(results, algorithm, goal_space, split).items():
+        for score, matrix in matrices.score_matrices(results, algorithm, goal_space, split).items():
             estimate = intervals.percentile_estimate(
                 [matrix], lambda x: matrices.performance_profile(x, THRESHOLDS), bootstrap
             )
@@ -182,12 +163,12 @@ def profiles(results: Results) -> pd.DataFrame:
 @register_statistic("sample_efficiency")
 def sample_efficiency(results: Results) -> pd.DataFrame:
     """IQM over seeds x categories at each evaluation point."""
-    bootstrap = bootstrap_of(results)
+    bootstrap = matrices.bootstrap_of(results)
 
     def parts(goal_space: str, split: str, algorithm: Algorithm) -> Iterator[Row]:
-        curves = success_curves(results, algorithm, goal_space, split)
+        curves = matrices.success_curves(results, algorithm, goal_space, split)
         estimate = intervals.percentile_estimate([curves], matrices.iqm_curve, bootstrap)
-        points = {results.unit_column: evaluation_points(results, goal_space)}
+        points = {results.unit_column: matrices.evaluation_points(results, goal_space)}
         columns = _interval("iqm", estimate, curves.shape, bootstrap)
         yield algorithm._asdict() | points | columns
 
@@ -201,7 +182,7 @@ MEAN = "mean"
 
 PHASE_COLUMNS = (
     *("goal_space", "phase", "begins", "practised", "split", "category", "sampler", "variant"),
-    *("score", "value", "low", "high", *INTERVAL_COLUMNS),
+    *("score", "value", "low", "high", *matrices.INTERVAL_COLUMNS),
 )
 
 
@@ -214,7 +195,7 @@ def phases(results: Results) -> pd.DataFrame:
     rows = [
         row
         for phase in each_phase(results)
-        for place in algorithms_of(phase.results)
+        for place in matrices.algorithms_of(phase.results)
         for row in _phase_scores(phase, *place)
     ]
     return pd.DataFrame(rows, columns=list(PHASE_COLUMNS))
@@ -224,10 +205,10 @@ def _phase_scores(
     phase: OnePhase, goal_space: str, split: str, algorithm: Algorithm
 ) -> Iterator[Row]:
     """The rows of one phase, goal space, split and algorithm."""
-    results, bootstrap = phase.results, bootstrap_of(phase.results)
-    by_score = score_matrices(results, algorithm, goal_space, split)
-    by_score["first"] = success_curves(results, algorithm, goal_space, split)[..., 0]
-    categories = evaluated_categories(results, goal_space, split)
+    results, bootstrap = phase.results, matrices.bootstrap_of(phase.results)
+    by_score = matrices.score_matrices(results, algorithm, goal_space, split)
+    by_score["first"] = matrices.success_curves(results, algorithm, goal_space, split)[..., 0]
+    categories = matrices.evaluated_categories(results, goal_space, split)
     for score in PHASE_SCORES:
         values = np.column_stack([by_score[score], by_score[score].mean(axis=1)])
         estimate = intervals.mean_estimate(values, bootstrap)
@@ -243,7 +224,7 @@ def _phase_scores(
                 **algorithm._asdict(),
                 "score": score,
                 "value": estimate.value[column],
-                **interval_of(estimate, column, (len(values), tasks), bootstrap),
+                **matrices.interval_of(estimate, column, (len(values), tasks), bootstrap),
             }
 
 
@@ -325,26 +306,21 @@ def compute(results: Results, names: Iterable[str] | None = None) -> dict[str, p
     Raises:
         InputError: unknown name, or a user's function failed or returned no tidy table.
     """
-    specs = [STATISTICS.find(name) for name in (STATISTICS if names is None else names)]
-    return {spec.name: _compute(spec, results) for spec in specs}
-
-
-def _compute(spec: StatisticSpec, results: Results) -> pd.DataFrame:
-    frame = call_checked(spec, spec.compute, results, kind=pd.DataFrame)
-    columns = list(frame.columns)
-    if (
-        not columns
-        or len(set(columns)) < len(columns)
-        or not all(isinstance(c, str) for c in columns)
-    ):
-        raise refuse(spec, f"gave the columns {shown(columns)}; allowed: texts, each once")
-    if any(name is not None for name in frame.index.names):
-        raise refuse(
-            spec,
-            f"gave an index with names, {shown(list(frame.index.names))}, which a CSV file "
-            "loses; allowed: columns, as of reset_index()",
-        )
-    return frame
+    frames = {}
+    for spec in [STATISTICS.find(name) for name in (STATISTICS if names is None else names)]:
+        frame = call_checked(spec, spec.compute, results, kind=pd.DataFrame)
+        columns, index = list(frame.columns), list(frame.index.names)
+        named = all(isinstance(name, str) for name in columns)
+        if not columns or len(set(columns)) < len(columns) or not named:
+            raise refuse(spec, f"gave the columns {shown(columns)}; allowed: texts, each once")
+        if any(name is not None for name in index):
+            raise refuse(
+                spec,
+                f"gave an index with names, {shown(index)}, which a CSV file loses; allowed: "
+                "columns, as of reset_index()",
+            )
+        frames[spec.name] = frame
+    return frames
 
 
 def write(frames: Mapping[str, pd.DataFrame], folder: Path) -> None:
@@ -355,6 +331,7 @@ def write(frames: Mapping[str, pd.DataFrame], folder: Path) -> None:
         write_atomically(folder / f"{name}.csv", text.encode())
 
 
+AGAIN = "`python -m analysis statistics`"
 OF_EVERY_RUN = ("cost", "scores")
 """Statistics with rows for each algorithm in each goal space."""
 
@@ -366,12 +343,9 @@ NAMES_AS_TEXT: Mapping[Any, Callable[[str], str]] = dict.fromkeys(NAMES, str)
 def load(
     folder: Path, names: Iterable[str] | None = None, results: Results | None = None
 ) -> dict[str, pd.DataFrame]:
-    """Read statistics that `write` wrote.
+    """Read statistics that `write` wrote; without `names`, all that are registered.
 
-    Args:
-        folder: where they are.
-        names: which; None: all that are registered.
-        results: tables that they must match; None: not checked.
+    results: tables that they must match; None: not checked.
 
     Raises:
         InputError: a file is missing, is no table, or is of other samplers or goal spaces.
@@ -379,7 +353,12 @@ def load(
     frames = {}
     for name in STATISTICS if names is None else names:
         path = folder / f"{name}.csv"
-        frames[name] = _read(path)
+        if not path.is_file():
+            raise InputError(f"{path}: file is missing; run {AGAIN} first")
+        try:
+            frames[name] = pd.read_csv(path, converters=NAMES_AS_TEXT)
+        except (ValueError, OSError):  # those of pandas are ValueErrors
+            raise InputError(f"{path}: not a CSV table; run {AGAIN} again") from None
         if results is not None and is_built_in(STATISTICS[name]):
             _check_matches(path, frames[name], results)
     return frames
@@ -387,32 +366,15 @@ def load(
 
 def _check_matches(path: Path, frame: pd.DataFrame, results: Results) -> None:
     """Refuse a statistic of another experiment."""
-    keys = ("goal_space", "sampler", "variant")
+    keys = ("goal_space", *Algorithm._fields)
     if not set(keys) <= set(frame.columns):
-        raise InputError(
-            f"{path}: lacks columns of {', '.join(keys)}; run `python -m analysis statistics` again"
-        )
-    expected = {
-        (goal_space, *algorithm)
-        for goal_space in results.goal_spaces
-        for algorithm in results.algorithms_in(goal_space)
-    }
+        raise InputError(f"{path}: lacks columns of {', '.join(keys)}; run {AGAIN} again")
+    expected = {(space, *algorithm) for space, _, algorithm in matrices.algorithms_of(results)}
     actual = distinct(frame, keys)
     wrong = actual - expected or (expected - actual if path.stem in OF_EVERY_RUN else set())
     if wrong:
         goal_space, *algorithm = min(wrong)
         raise InputError(
             f"{path}: of other runs than the tables: {' '.join(algorithm)} on {goal_space} is in "
-            "one of the two only; run `python -m analysis statistics` on these tables"
+            f"one of the two only; run {AGAIN} on these tables"
         )
-
-
-def _read(path: Path) -> pd.DataFrame:
-    if not path.is_file():
-        raise InputError(f"{path}: file is missing; run `python -m analysis statistics` first")
-    try:
-        return pd.read_csv(path, converters=NAMES_AS_TEXT)
-    except (ValueError, OSError):  # those of pandas are ValueErrors
-        raise InputError(
-            f"{path}: not a CSV table; run `python -m analysis statistics` again"
-        ) from None

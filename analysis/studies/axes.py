@@ -133,15 +133,13 @@ ByValue = Mapping[float, Mapping[str, Standing]]
 
 
 def _overview(axes: Axes, by_axis: Mapping[str, ByValue], base: Mapping[str, Standing]) -> Table:
-    rows = []
+    rows, seconds = [], place(axes).groupby("sampler")["seconds"].mean()
     for rule, standing in base.items():
-        if standing.verdict == "ahead":
-            cells = [_breaks(axis, by_value, rule, axes) for axis, by_value in by_axis.items()]
-        else:
-            cells = ["" for _ in by_axis]
-        seconds = place(axes)[place(axes)["sampler"] == rule]["seconds"].mean()
+        ahead = standing.verdict == "ahead"
+        cells = [_breaks(axis, each, rule, axes) if ahead else "" for axis, each in by_axis.items()]
         names = [f"`{rule}`", "yes" if standing.track == GROUPS else "no"]
-        rows.append([*names, _share(standing), against_best(standing), *cells, f"{seconds:.2g}"])
+        rows.append([*names, _share(standing), against_best(standing), *cells])
+        rows[-1].append(f"{seconds[rule]:.2g}")
     caption = (
         "Where each sampler breaks: values of an axis at which it is not told apart from random (="
         ") or behind it (-); empty where it is not ahead at the base"

@@ -6,7 +6,7 @@ predictions are those of the goals practised at the end of training.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 import numpy as np
@@ -22,8 +22,7 @@ from analysis.statistics.matrices import (
     success_curves,
 )
 from analysis.statistics.practice_shares import exploited_shares, run_counts
-from analysis.tables.grid import Algorithm
-from analysis.tables.labels import SPLIT_LABELS, algorithm_label
+from analysis.tables.grid import SPLIT_LABELS, Algorithm
 from analysis.tables.phases import last_phase, practised_split
 from analysis.tables.printing import Table
 from analysis.tables.results import Results, rows_where
@@ -42,11 +41,7 @@ def practice_shares(
 ) -> pd.DataFrame:
     """Share of training episodes of each category: (seeds, categories).
 
-    Args:
-        results: combined tables.
-        algorithm: algorithm of the runs.
-        goal_space: their goal space.
-        start: share of each run's first episodes to leave out, 0 to below 1.
+    start: share of each run's first episodes to leave out, 0 to below 1.
     """
     counts = run_counts(results, algorithm, goal_space)
     episodes = counts.index.get_level_values("episode").to_series(index=counts.index)
@@ -136,56 +131,72 @@ def tables(results: Results) -> Iterator[Table]:
     """Tables of practice, predictions, learnt categories and collapses for each goal space."""
     results = last_phase(results)
     for goal_space in results.goal_spaces:
-        yield from _tables(results, goal_space)
+        yield from (table for table in _tables(results, goal_space) if table.rows)
 
 
 def _tables(results: Results, goal_space: str) -> Iterator[Table]:
-    names = [results.categories.named(name).words for name in results.categories.names]
-    split = practised_split(results)
-    space = f"goal space {goal_space}"
+    split, space = practised_split(results), f"goal space {goal_space}"
     where = f"{SPLIT_LABELS[split].lower()}, {space}"
-    whole = f"Share of training episodes, {space}: mean over runs (lowest to highest)"
-    late = f"The same in the last third of each run's episodes, {space}"
-    chosen = f"Over the whole training, without exploration (estimated), {space}"
-    for title, measure in (
-        (whole, practice_shares),
-        (late, partial(practice_shares, start=LATE)),
-        (chosen, exploited_shares),
-    ):
-        rows = _practice(results, goal_space, measure)
-        if rows:
-            yield Table(title, ["Sampler", *names], rows)
     algorithms = results.algorithms_in(goal_space)
-    labelled = [(algorithm_label(name, results.algorithms), name) for name in algorithms]
-    frames = {
-        algorithm: beliefs(results, algorithm, goal_space)
-        for algorithm in results.predicting(goal_space)
-        if results.driver_of(algorithm)
-    }
-    for column, title, form in _COLUMNS:
-        rows = [
-            [label, *_by_category(results, frame, column, form)]
-            for label, algorithm in labelled
-            if len(frame := frames.get(algorithm, ()))
+
+    def table(title: str, columns: Iterable[str], row: Callable[[Algorithm], list[str]]) -> Table:
+        """A row for each algorithm that has one."""
+        rows = [[results.labels[name], *cells] for name in algorithms if (cells := row(name))]
+        return Table(title, ["Sampler", *columns], rows)
+
+    def by_category(frame: pd.DataFrame | None, column: str, form: str) -> list[str]:
+        """Cells of a table of `beliefs`."""
+        return [
+            _spread(rows_where(frame, category=category.name)[column], form)
+            for category in (() if frame is None else results.categories)
         ]
-        if rows:
-            unit = results.unit.replace("steps", "environment steps")
-            title += f", {unit}" if column == "lag" else ""
-            yield Table(f"{title}, {where}", ["Sampler", *names], rows)
-    evaluated = evaluated_categories(results, goal_space, split)
-    yield Table(
+
+    words = [category.words for category in results.categories]
+    measures = {
+        "Share of training episodes, {}: mean over runs (lowest to highest)": practice_shares,
+        "The same in the last third of each run's episodes, {}": partial(
+            practice_shares, start=LATE
+        ),
+        "Over the whole training, without exploration (estimated), {}": exploited_shares,
+    }
+    for title, measure in measures.items():
+        found = {name: measure(results, name, goal_space) for name in algorithms}
+        shares = {name: frame for name, frame in found.items() if frame is not None}
+        yield table(
+            title.format(space),
+            words,
+            lambda name, shares=shares: [
+                _spread(values, "z.3f") for _, values in shares.get(name, pd.DataFrame()).items()
+            ],
+        )
+    frames = {
+        name: beliefs(results, name, goal_space)
+        for name in results.predicting(goal_space)
+        if results.driver_of(name)
+    }
+    unit = results.unit.replace("steps", "environment steps")
+    for column, title, form in _COLUMNS:
+        title += f", {unit}" if column == "lag" else ""
+        yield table(
+            f"{title}, {where}",
+            words,
+            lambda name, column=column, form=form: by_category(frames.get(name), column, form),
+        )
+    yield table(
         f"Runs with success above {LEARNT} at the end, {where}",
-        ["Sampler", *(results.categories.named(name).words for name in evaluated)],
-        [[label, *_learnt(results, algorithm, goal_space)] for label, algorithm in labelled],
+        [
+            results.categories.named(name).words
+            for name in evaluated_categories(results, goal_space, split)
+        ],
+        lambda name: [
+            f"{runs.sum()} of {len(runs)}" for _, runs in learnt(results, name, goal_space).items()
+        ],
     )
-    yield Table(
+    yield table(
         f"Collapses, {where}: success above {LEARNT} that is below {COLLAPSED_BELOW} at the next "
         "evaluation",
-        ["Sampler", "collapses", "evaluations above, with a next one"],
-        [
-            [label, *map(str, collapses(results, algorithm, goal_space))]
-            for label, algorithm in labelled
-        ],
+        ["collapses", "evaluations above, with a next one"],
+        lambda name: [*map(str, collapses(results, name, goal_space))],
     )
 
 
@@ -200,31 +211,6 @@ _COLUMNS = (
         ".2f",
     ),
 )
-
-
-def _practice(
-    results: Results,
-    goal_space: str,
-    measure: Callable[[Results, Algorithm, str], pd.DataFrame | None],
-) -> list[list[str]]:
-    rows = []
-    for algorithm in results.algorithms_in(goal_space):
-        shares = measure(results, algorithm, goal_space)
-        if shares is not None:
-            label = algorithm_label(algorithm, results.algorithms)
-            rows.append([label, *(_spread(shares[name], "z.3f") for name in shares.columns)])
-    return rows
-
-
-def _learnt(results: Results, algorithm: Algorithm, goal_space: str) -> list[str]:
-    runs = learnt(results, algorithm, goal_space)
-    return [f"{runs[name].sum()} of {len(runs)}" for name in runs.columns]
-
-
-def _by_category(results: Results, frame: pd.DataFrame, column: str, form: str) -> list[str]:
-    return [
-        _spread(rows_where(frame, category=name)[column], form) for name in results.categories.names
-    ]
 
 
 def _spread(values: pd.Series, form: str) -> str:

@@ -6,14 +6,14 @@ alone decides, the cost of a category does not depend on what else is practised.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from analysis.tables.grid import RUN_COLUMNS
 from analysis.tables.printing import Table
-from analysis.tables.results import Results, rows_where
+from analysis.tables.results import Results
 from magellan.core.columns import CRITIC
 from magellan.core.errors import InputError
 
@@ -33,37 +33,22 @@ def costs(results: Results) -> pd.DataFrame:
     Raises:
         InputError: no run has this sampler.
     """
-    runs = [run._asdict() for run in results.runs if run.sampler == SAMPLER]
-    if not runs:
+    evaluation = results.table("evaluation", sampler=SAMPLER, split="train")
+    if evaluation.empty:
         raise InputError(f"cost: no run has the sampler {SAMPLER}; allowed: tables with such runs")
-    return pd.DataFrame(row for run in runs for row in _run_costs(results, run))
-
-
-def _run_costs(results: Results, run: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    practice = results.table("practice", **run)
-    evaluation = results.table("evaluation", **run, split="train")
-    for category, rows in evaluation.groupby("category", sort=False):
-        episodes = rows_where(practice, category=category)
-        last, mastered = rows.iloc[-1], rows[rows["success"] >= MASTERED]
-        first = mastered.iloc[0] if len(mastered) else None
-        yield {
-            **run,
-            "category": category,
-            "cost": np.nan if first is None else episodes_until(episodes, first["episode"]),
-            "length": np.nan if first is None else first[results.unit_column],
-            "practised": int(episodes["n"].sum()),
-            "best": rows["success"].max(),
-            **last[["success", *CRITIC]],
-        }
-
-
-def episodes_until(practice: pd.DataFrame, episode: float) -> float:
-    """Episodes of a category until this training episode, interpolated within windows.
-
-    practice: rows of the table for this category, in order.
-    """
-    ends = np.concatenate([[0], practice["episode"]])
-    return float(np.interp(episode, ends, np.concatenate([[0], practice["n"].cumsum()])))
+    keys, costs = [*RUN_COLUMNS, "category"], []
+    for values, rows in evaluation.groupby(keys, sort=False):
+        where = dict(zip(keys, values, strict=True))
+        practice = results.table("practice", **where)
+        row = {**where, "cost": np.nan, "length": np.nan, "practised": int(practice["n"].sum())}
+        for _, first in rows[rows["success"] >= MASTERED].head(1).iterrows():
+            # Spread evenly over a window of the table.
+            ends, episodes = [0, *practice["episode"]], [0, *practice["n"].cumsum()]
+            row["cost"] = np.interp(first["episode"], ends, episodes)
+            row["length"] = first[results.unit_column]
+        end = rows.iloc[-1][["success", *CRITIC]]
+        costs.append({**row, "best": rows["success"].max(), **end})
+    return pd.DataFrame(costs)
 
 
 def table(frame: pd.DataFrame) -> Table:

@@ -88,29 +88,10 @@ def resampled(function: Callable[..., Matrix], both: bool = False) -> Interval:
     return interval
 
 
-def per_category(function: Callable[..., Matrix]) -> Interval:
-    """The old interval: each category of a run is resampled by itself."""
-
-    def interval(first: Matrix, second: Matrix, bootstrap: Bootstrap) -> Matrix:
-        _, runs, tasks = first.shape
-        seeds = range(bootstrap.seed + 1, bootstrap.seed + 1 + tasks)
-        drawn = [intervals.resample_rows((runs,), bootstrap.repetitions, seed)[0] for seed in seeds]
-        rows = np.stack(drawn, axis=-1)
-        values = [function(scores[rows, np.arange(tasks)])[:, 0] for scores in first]
-        return np.quantile(values, [bootstrap.tail, 1 - bootstrap.tail], axis=1)
-
-    return interval
-
-
 def inverted(first: Matrix, second: Matrix, bootstrap: Bootstrap) -> Matrix:
     """The interval of a difference in use."""
     pairs = zip(first.mean(axis=2), second.mean(axis=2), strict=True)
     return np.array([intervals.permutation_test(*pair)[1:3] for pair in pairs]).T
-
-
-def mean(scores: Matrix) -> Matrix:
-    """Mean of all scores: (..., runs, 4) to (..., 1)."""
-    return scores.mean(axis=(-2, -1))[..., None]
 
 
 def profile(scores: Matrix) -> Matrix:
@@ -132,13 +113,11 @@ TRUTHS: dict[str, Callable[[Matrix, Matrix], float]] = {
 }
 """Statistics of two populations, by name."""
 
-OLD, WHOLE_RUNS = "percentile, per category (old)", "percentile, whole runs"
+WHOLE_RUNS = "percentile, whole runs"
 METHODS: Sequence[tuple[str, str, str, Interval]] = (
-    ("mean", OLD, "no", per_category(mean)),
     ("mean", "Student t of run means", "no", of_means(student_t)),
     ("mean", "studentised, whole runs", "yes", of_means(studentised)),
     ("difference of means", "inverted permutation test", "yes", inverted),
-    ("IQM", OLD, "no", per_category(matrices.iqm)),
     ("IQM", WHOLE_RUNS, "yes", resampled(matrices.iqm)),
     ("profile at 0.5", WHOLE_RUNS, "yes", resampled(profile)),
     (

@@ -19,8 +19,7 @@ from analysis.statistics import summaries
 from analysis.statistics.intervals import RATE, STUDENTISED, mean_estimate
 from analysis.statistics.matrices import bootstrap_of
 from analysis.statistics.practice_shares import goal_counts
-from analysis.tables.grid import RUN_COLUMNS, Algorithm, run_of
-from analysis.tables.labels import SPLIT_LABELS, estimator_label
+from analysis.tables.grid import RUN_COLUMNS, SPLIT_LABELS, Algorithm, estimator_label
 from analysis.tables.phases import practised_split
 from analysis.tables.printing import Table
 from analysis.tables.results import Results, rows_where
@@ -130,28 +129,22 @@ def table(results: Results, truth: str, split: str = "train") -> pd.DataFrame:
     error by definition. Beside EK-Eval-ALP, Eval-ALP's cost is computed then: as many evaluations
     of each goal as there were of each category.
 
-    Args:
-        results: runs with estimators.
-        truth: `OBSERVED`, `KNOWN` or an estimator of every run.
-        split: split of the goals; training goals only against an estimator.
+    truth: `OBSERVED`, `KNOWN` or, on training goals only, an estimator of every run.
 
     Raises:
         InputError: a run lacks the true estimator, there is no other one, or runs have phases.
     """
-    errors = _errors(results, truth, split)
-    keys = [*ALGORITHM, "estimator"]
-    mean = _mean_over_categories(errors)
-    categories = errors.groupby([*keys, "category"])["mean_absolute_error"].mean()
+    errors, keys = _errors(results, truth, split), [*ALGORITHM, "estimator"]
     rows: list[dict[str, Any]] = []
-    computes = truth == MEASURED and PER_GOAL not in set(mean["estimator"])
-    for values, group in mean.groupby(keys, sort=False):
+    computes = truth == MEASURED and PER_GOAL not in set(errors["estimator"])
+    for values, group in errors.groupby(keys, sort=False):
         where = dict(zip(keys, values, strict=True))
         if where["estimator"] != truth:
-            of_runs = group.sort_values("seed")["mean_absolute_error"].to_numpy()
+            of_runs = group.groupby("seed")["mean_absolute_error"].mean().to_numpy()
             found = mean_estimate(of_runs[:, None], bootstrap_of(results), RATE)
             numbers = (found.value[0], found.low[0], found.high[0], found.method[0])
             error = dict(zip(ERROR, (len(of_runs), *numbers), strict=True))
-            error["categories"] = categories.loc[values].to_dict()
+            error["categories"] = group.groupby("category")["mean_absolute_error"].mean().to_dict()
             rows.append({**where, **error, **_cost(results, where), "status": RUN})
         else:
             rows.append({**where, **NO_ERROR, **_cost(results, where), "status": TRUTH})
@@ -166,12 +159,6 @@ def table(results: Results, truth: str, split: str = "train") -> pd.DataFrame:
         kind="stable",
         ignore_index=True,
     )
-
-
-def _mean_over_categories(errors: pd.DataFrame) -> pd.DataFrame:
-    """Error of each run and estimator, mean over categories: column `mean_absolute_error`."""
-    run = [*ALGORITHM, "estimator", "seed"]
-    return errors.groupby(run, sort=False)["mean_absolute_error"].mean().reset_index()
 
 
 def _errors(results: Results, truth: str, split: str) -> pd.DataFrame:
@@ -191,11 +178,7 @@ def _errors(results: Results, truth: str, split: str) -> pd.DataFrame:
 
 def _cost(results: Results, where: Mapping[str, str]) -> dict[str, float]:
     """Mean episodes of a run, for estimating and for training."""
-    runs = [
-        run
-        for run in results.manifest["runs"]
-        if all(getattr(run_of(run), key) == where[key] for key in ALGORITHM)
-    ]
+    runs = [r for r in results.manifest["runs"] if all(r[key] == where[key] for key in ALGORITHM)]
     estimating = [run["estimation_episodes"][where["estimator"]] for run in runs]
     training = [run.get("episodes") or math.nan for run in runs]
     return {"estimating": float(np.mean(estimating)), "training": float(np.mean(training))}

@@ -10,13 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from analysis.tables.grid import (
-    RUN_COLUMNS,
-    declared_runs,
-    run_name,
-    run_names,
-    run_of,
-)
+from analysis.tables.grid import RUN_COLUMNS, declared_runs, run_name, run_names, run_of
 from analysis.tables.identity import SHORT, difference
 from analysis.tables.manifests import MANIFEST, read_run_manifest
 from magellan.config import PlannedRun, hash_of, own_code_of
@@ -46,33 +40,24 @@ def job_log(results: Path, planned: PlannedRun) -> Path:
     return results / "logs" / "train" / f"{planned.path.removeprefix('runs/')}.log"
 
 
-def missing_runs(
-    results: Path, absent: Iterable[PlannedRun], plan: Iterable[PlannedRun]
-) -> list[dict[str, Any]]:
-    """Missing runs as the manifest of combined tables lists them.
+def missing_runs(results: Path, absent: Iterable[PlannedRun]) -> list[dict[str, Any]]:
+    """Missing runs of a results folder as the manifest of combined tables lists them.
 
-    Args:
-        results: folder with `runs` and `logs`.
-        absent: the missing runs.
-        plan: all runs of the grid.
-
-    Returns:
-        For each: sampler, variant, goal_space, seed, the reason in one line, and `log`: the file
-        with details, relative to the results folder, or None.
+    Each has sampler, variant, goal_space, seed, the reason in one line, and `log`: the file with
+    details, relative to the results folder, or None.
     """
-    identities = {planned.identity for planned in plan}
-    return [_missing_run(results, planned, identities) for planned in absent]
-
-
-def _missing_run(results: Path, planned: PlannedRun, identities: set[str]) -> dict[str, Any]:
-    folder, output = results / planned.path, job_log(results, planned)
-    log = next((path for path in (folder / RUN_LOG, output) if path.is_file()), None)
-    reason = _reason(folder, output, planned) + _unplanned_runs(folder, planned, identities)
-    return {
-        **{column: getattr(planned, column) for column in RUN_COLUMNS},
-        "reason": printable(reason[:LONGEST_REASON]),
-        "log": log.relative_to(results).as_posix() if log else None,
-    }
+    missing = []
+    for planned in absent:
+        folder, output = results / planned.path, job_log(results, planned)
+        log = next((path for path in (folder / RUN_LOG, output) if path.is_file()), None)
+        missing.append(
+            {
+                **{column: getattr(planned, column) for column in RUN_COLUMNS},
+                "reason": printable(_reason(folder, output, planned)[:LONGEST_REASON]),
+                "log": log.relative_to(results).as_posix() if log else None,
+            }
+        )
+    return missing
 
 
 def _reason(folder: Path, output: Path, planned: PlannedRun) -> str:
@@ -82,7 +67,10 @@ def _reason(folder: Path, output: Path, planned: PlannedRun) -> str:
             manifest = read_run_manifest(folder)
         except InputError as error:
             return str(error).replace(f"{folder}/", "")
-        return _mismatch(manifest, planned) or FILES_GONE
+        differs = difference(manifest, planned.config)
+        if not differs and manifest["identity"] != planned.identity:
+            differs = f"its identity is {manifest['identity']}, not that of its values"
+        return f"complete, but not the planned run: {differs}" if differs else FILES_GONE
     attempts = Attempts(folder, "").read()
     if attempts:
         reason = " ".join(str(attempts[-1]["reason"]).split())
@@ -94,37 +82,8 @@ def _reason(folder: Path, output: Path, planned: PlannedRun) -> str:
     return next((line.strip() for line in reversed(lines) if line.strip()), NOT_STARTED)
 
 
-def _mismatch(manifest: Mapping[str, Any], planned: PlannedRun) -> str:
-    """How a finished run differs from the planned one; empty if it does not."""
-    differs = difference(manifest, planned.config)
-    if not differs and manifest["identity"] != planned.identity:
-        differs = f"its identity is {manifest['identity']}, not that of its values"
-    return f"complete, but not the planned run: {differs}" if differs else ""
-
-
-def _unplanned_runs(folder: Path, planned: PlannedRun, identities: set[str]) -> str:
-    """Finished runs beside a missing one that are not in the grid."""
-    unplanned = []
-    for path in sorted(folder.parent.glob(f"*/{MANIFEST}")):
-        try:
-            manifest = read_run_manifest(path.parent)
-        except InputError:
-            continue
-        if manifest["identity"] not in identities and _mismatch(manifest, planned):
-            unplanned.append(f"{path.parent.name}: {difference(manifest, planned.config)}")
-    if not unplanned:
-        return ""
-    more = f", and {len(unplanned) - 1} more" if unplanned[1:] else ""
-    return f"; beside it is another finished run, {unplanned[0]}{more}"
-
-
 def made_by_other_code(results: Path, plan: Iterable[PlannedRun]) -> str:
-    """Finished runs that used another version of a user's file than is loaded; may be empty.
-
-    Args:
-        results: folder with `runs`.
-        plan: runs of the grid.
-    """
+    """Finished runs that used another version of a user's file than is loaded; may be empty."""
     changes = {run_of(planned.declared()): _code_change(results, planned) for planned in plan}
     outdated = {run: change for run, change in changes.items() if change}
     if not outdated:

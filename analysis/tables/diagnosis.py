@@ -6,8 +6,6 @@ import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import pandas as pd
-
 from analysis.tables import identity
 from analysis.tables.grid import (
     RUN_COLUMNS,
@@ -45,25 +43,20 @@ def diagnose(results: Results) -> None:
     _check_plan(results.manifest)
     _check_listed(results)
     _check_runs(results)
-    _check_unit(results)
-    _check_phases(results)
+    _check_lengths(results)
     for name, spec in TABLES.items():
-        keys = spec.keys if name == "practice" else in_unit(spec.keys, results.unit)
-        phase = (PHASE,) if results.has_phases else ()
-        _check_rows_unique(results.tables[name], name, (*keys, *phase))
-        _check_order(results.tables[name], name)
-    _check_training(results)
-    _check_practice(results)
+        _check_table(results, name, spec.keys)
     results = last_phase(results)
+    points = in_unit(POINTS, results.unit)
     for goal_space in results.goal_spaces:
         runs = [run for run in results.runs if run.goal_space == goal_space]
-        _check_same_rows(results, "evaluation", runs, in_unit(POINTS, results.unit))
+        _check_same_rows(results, "evaluation", runs, points)
         if results.unit == "episodes":
             _check_same_rows(results, "practice", runs, ("episode", "category"))
         _check_evaluated_categories(results, goal_space)
         for algorithm in results.algorithms_in(goal_space):
-            algorithm_runs = [run for run in runs if run.algorithm == algorithm]
-            _check_estimators(results, algorithm_runs)
+            same = [run for run in runs if run.algorithm == algorithm]
+            _check_estimators(results, same, points)
 
 
 # --- plan and runs ----------------------------------------------------------------------------
@@ -72,23 +65,17 @@ def diagnose(results: Results) -> None:
 def _check_plan(manifest: Mapping[str, Any]) -> None:
     """Check that the plan has every sampler, goal space and seed of the experiment once."""
     experiment, plan = manifest["experiment"], declared_runs(manifest)
-    allowed = (
-        experiment["samplers"],
-        variant_names(experiment),
-        experiment["goal_spaces"],
-        experiment["seeds"],
-    )
+    samplers, *others = (experiment[key] for key in ("samplers", "goal_spaces", "seeds"))
+    allowed = samplers, variant_names(experiment), *others
     for run in plan:
         if any(value not in values for value, values in zip(run, allowed, strict=True)):
             raise InputError(f"{MANIFEST}: plan: undeclared run for {run_name(run)}")
         if plan.count(run) > 1:
             raise InputError(f"{MANIFEST}: plan: two runs for {run_name(run)}")
     planned = {(run.sampler, run.goal_space, run.seed) for run in plan}
-    first = variant_names(experiment)[0]
-    samplers, _, *others = allowed
-    for sampler, goal_space, seed in itertools.product(samplers, *others):
-        if (sampler, goal_space, seed) not in planned:
-            name = run_name(Run(sampler, first, goal_space, seed))
+    for sampler, *where in itertools.product(samplers, *others):
+        if (sampler, *where) not in planned:
+            name = run_name(Run(sampler, allowed[1][0], *where))
             raise InputError(f"{MANIFEST}: plan: no run for {name}")
 
 
@@ -113,15 +100,12 @@ def _check_listed(results: Results) -> None:
         f"{name}.csv": {Run(*row) for row in distinct(frame, RUN_COLUMNS)}
         for name, frame in results.tables.items()
     }
-    for file, runs_in_file in runs_by_file.items():
-        for run in sorted(runs_in_file - set(declared)):
+    for file, present in runs_by_file.items():
+        for run in sorted(present - set(declared)):
             raise InputError(f"{file}: undeclared run for {run_name(run)}")
-    for name in ("evaluation", "practice"):
-        for run in declared:
-            if run not in runs_by_file[f"{name}.csv"]:
-                raise InputError(
-                    f"{name}.csv: no rows for {run_name(run)}, which the manifest lists"
-                )
+    for file, run in itertools.product(("evaluation.csv", "practice.csv"), declared):
+        if run not in runs_by_file[file]:
+            raise InputError(f"{file}: no rows for {run_name(run)}, which the manifest lists")
 
 
 def _check_runs(results: Results) -> None:
@@ -164,91 +148,66 @@ def _check_same_configuration(results: Results) -> None:
                 )
 
 
-def _check_unit(results: Results) -> None:
-    """Check that the budget of all runs has the same unit, for a common x axis."""
-    first = run_of(results.manifest["runs"][0])
+def _check_lengths(results: Results) -> None:
+    """Check that all runs have one unit, all their phases, updates and practised episodes.
+
+    With a budget in episodes, `diagnose` checks that all runs have the same windows of practice.
+    """
+    for name, frame in results.tables.items():
+        if (PHASE in frame.columns) != results.has_phases:
+            raise InputError(f"{name}.csv: column {PHASE} is not in all tables; allowed: all, none")
+    by_run = {name: frame.groupby(list(RUN_COLUMNS)) for name, frame in results.tables.items()}
+    rows, practised = by_run["training"].size(), by_run["practice"]["n"].sum()
+    phases = by_run["evaluation"][PHASE].max() if results.has_phases else {}
     for manifest in results.manifest["runs"]:
         run, unit = run_of(manifest), unit_of(manifest["config"])
         if unit != results.unit:
             raise InputError(
                 f"{MANIFEST}: budget ends runs by {unit} for {run_name(run)}, by {results.unit} "
-                f"for {run_name(first)}; allowed: one unit for all runs of an experiment"
+                f"for {run_name(results.runs[0])}; allowed: one unit for all runs of an experiment"
+            )
+        declared, count = len(manifest["config"].get("phases") or ()) or 1, phases.get(run, 1)
+        if count != declared:
+            raise InputError(
+                f"evaluation.csv: {count} phases for {run_name(run)}; allowed: {declared}, those "
+                "of the run"
+            )
+        every = flat_keys(manifest["config"]).get("budget.record_every")
+        updates, episodes = manifest.get("updates"), manifest.get("episodes")
+        recorded = updates is not None and isinstance(every, int) and every > 0
+        if recorded and rows.get(run, 0) != updates // every:
+            raise InputError(
+                f"training.csv: {rows.get(run, 0)} rows for {run_name(run)}; allowed: "
+                f"{updates // every:g}, one for each {every} of its {updates:g} updates"
+            )
+        if unit != "episodes" and episodes not in (None, practised[run]):
+            raise InputError(
+                f"practice.csv: {practised[run]} episodes for {run_name(run)}; allowed: "
+                f"{episodes:g}, those of the run"
             )
 
 
 # --- rows -------------------------------------------------------------------------------------
 
 
-def _check_phases(results: Results) -> None:
-    """Check that all tables have phases or none, and that each run has all of its phases."""
-    for name, frame in results.tables.items():
-        if (PHASE in frame.columns) != results.has_phases:
-            raise InputError(f"{name}.csv: column {PHASE} is not in all tables; allowed: all, none")
-    frame = results.tables["evaluation"]
-    for manifest in results.manifest["runs"]:
-        run, declared = run_of(manifest), len(manifest["config"].get("phases") or ()) or 1
-        count = int(rows_where(frame, **run._asdict())[PHASE].max()) if results.has_phases else 1
-        if count != declared:
-            raise InputError(
-                f"evaluation.csv: {count} phases for {run_name(run)}; allowed: {declared}, those "
-                "of the run"
-            )
+def _check_table(results: Results, name: str, keys: Rows) -> None:
+    """Check that keys of rows are unique, and that a run's counts never decrease.
 
-
-def _check_rows_unique(frame: pd.DataFrame, name: str, keys: Rows) -> None:
-    columns = [*RUN_COLUMNS, *keys]
-    duplicates = frame[frame.duplicated(columns)]
-    if len(duplicates):
-        row = duplicates.iloc[0]
+    Counts are updates, steps and episodes, of a run, phase and estimator.
+    """
+    frame, phase = results.tables[name], (PHASE,) if results.has_phases else ()
+    keys = (*(keys if name == "practice" else in_unit(keys, results.unit)), *phase)
+    duplicates = frame[frame.duplicated([*RUN_COLUMNS, *keys])]
+    for _, row in duplicates.head(1).iterrows():
         position = _position(keys, row[list(keys)])
         raise InputError(f"{name}.csv: two rows at {position} for {run_name(run_of(row))}")
-
-
-def _check_order(frame: pd.DataFrame, name: str) -> None:
-    """Check that updates, steps and episodes of a run, phase and estimator never decrease."""
-    keys = frame.columns.intersection([*RUN_COLUMNS, PHASE, "estimator"], sort=False)
-    runs = frame.groupby(list(keys), sort=False)
+    order = frame.columns.intersection([*RUN_COLUMNS, PHASE, "estimator"], sort=False)
+    runs = frame.groupby(list(order), sort=False)
     for column in frame.columns.intersection(UNIT_COLUMNS.values()):
-        falls = runs[column].diff() < 0
-        if falls.any():
-            row = frame[falls].iloc[0]
+        for _, row in frame[runs[column].diff() < 0].head(1).iterrows():
             raise InputError(
                 f"{name}.csv: {column} falls to {row[column]} for {run_name(run_of(row))}; "
                 "allowed: rows in the order of training"
-            )
-
-
-def _check_training(results: Results) -> None:
-    """Check that every run has a row for each `record_every` of its updates."""
-    frame = results.tables["training"]
-    sizes = frame.groupby(list(RUN_COLUMNS)).size()
-    for manifest in results.manifest["runs"]:
-        run, updates = run_of(manifest), manifest.get("updates")
-        every = flat_keys(manifest["config"]).get("budget.record_every")
-        if updates is None or not isinstance(every, int) or every < 1:
-            continue
-        rows, expected = int(sizes.get(tuple(run), 0)), int(updates // every)
-        if rows != expected:
-            raise InputError(
-                f"training.csv: {rows} rows for {run_name(run)}; allowed: {expected}, one for each "
-                f"{every} of its {updates:g} updates"
-            )
-
-
-def _check_practice(results: Results) -> None:
-    """Check that practice has all episodes of each run, if the unit is not episodes.
-
-    With episodes, `diagnose` checks that all runs have the same windows.
-    """
-    if results.unit == "episodes":
-        return
-    counts = results.tables["practice"].groupby(list(RUN_COLUMNS))["n"].sum()
-    for manifest in results.manifest["runs"]:
-        run, episodes = run_of(manifest), manifest.get("episodes")
-        if episodes is not None and counts[tuple(run)] != episodes:
-            raise InputError(
-                f"practice.csv: {counts[tuple(run)]} episodes for {run_name(run)}; allowed: "
-                f"{episodes:g}, those of the run"
             )
 
 
@@ -271,12 +230,9 @@ def _position(columns: Rows, row: Iterable[Any]) -> str:
     return ", ".join(f"{key} {value}" for key, value in zip(columns, row, strict=True))
 
 
-def _check_estimators(results: Results, runs: list[Run]) -> None:
+def _check_estimators(results: Results, runs: list[Run], points: Rows) -> None:
     """Check that an algorithm's runs have the same estimators, which predict all played goals."""
-    names = {
-        run_of(manifest): sorted(manifest["estimation_episodes"])
-        for manifest in results.manifest["runs"]
-    }
+    names = {run_of(one): sorted(one["estimation_episodes"]) for one in results.manifest["runs"]}
     first = runs[0]
     for run in runs:
         if names[run] != names[first]:
@@ -290,22 +246,16 @@ def _check_estimators(results: Results, runs: list[Run]) -> None:
                 f"competence.csv: estimators are {estimators} for {run_name(run)}; allowed: "
                 f"{names[run]}, as the manifest lists them"
             )
-    points = in_unit(POINTS, results.unit)
     _check_same_rows(results, "competence", runs, ("estimator", *points))
     played = distinct(results.table("evaluation", **first._asdict()), points)
     frame = results.table("competence", **first._asdict())
     frame = frame[frame["category"].isin(results.categories.feasible)]
     for estimator in names[first]:
-        _check_predicted(rows_where(frame, estimator=estimator), played, first, points)
-
-
-def _check_predicted(frame: pd.DataFrame, played: set[tuple], run: Run, points: Rows) -> None:
-    """Check that exactly the played feasible goals are predicted."""
-    predicted = distinct(frame, points)
-    for point in sorted(predicted ^ played):
-        state = "predicted but not played" if point in predicted else "played but not predicted"
-        position = _position(points, point)
-        raise InputError(f"competence.csv: {position} is {state} for {run_name(run)}")
+        predicted = distinct(rows_where(frame, estimator=estimator), points)
+        for point in sorted(predicted ^ played):
+            state = "predicted but not played" if point in predicted else "played but not predicted"
+            position = _position(points, point)
+            raise InputError(f"competence.csv: {position} is {state} for {run_name(first)}")
 
 
 def _check_evaluated_categories(results: Results, goal_space: str) -> None:

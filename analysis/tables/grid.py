@@ -1,17 +1,21 @@
-"""Runs of a grid (sampler, variant, goal space, seed), and units of training length.
+"""Runs of a grid (sampler, variant, goal space, seed), units of training length, and labels.
 
-An algorithm, in the sense of rliable, is a sampler with a variant.
+An algorithm, in the sense of rliable, is a sampler with a variant. Labels of samplers and
+estimators come from their registries.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from magellan.competence import ESTIMATORS
 from magellan.config import UNIT_COLUMNS
 from magellan.config.schema import PLAIN, Unit
 from magellan.core.errors import InputError, shown
 from magellan.samplers import SAMPLERS
+from magellan.worlds import DEFAULT_WORLD, WORLDS, Categories, Category
 
 RUN_COLUMNS = ("sampler", "variant", "goal_space", "seed")
 SHOWN_RUNS = 5
@@ -144,3 +148,73 @@ def unit_of(config: Mapping[str, Any]) -> Unit:
 def in_unit(columns: tuple[str, ...], unit: Unit) -> tuple[str, ...]:
     """Key columns of a table, with the column of the unit in place of `episode`."""
     return tuple(UNIT_COLUMNS[unit] if column == "episode" else column for column in columns)
+
+
+# --- labels in figures and tables ---
+
+
+LONGEST = 34
+SPLIT_LABELS = {"train": "Training goals", "unseen": "Unseen goals"}
+SCORE_LABELS = {"final": "Success at the end", "area": "Mean success over training"}
+
+
+def sampler_label(name: str) -> str:
+    """Label of a sampler; its name if it is not registered, because its file is absent."""
+    return shorten(SAMPLERS[name].label if name in SAMPLERS else name)
+
+
+def estimator_label(name: str) -> str:
+    """Label of an estimator; that of the sampler if the sampler brings its own."""
+    return shorten(ESTIMATORS[name].label) if name in ESTIMATORS else sampler_label(name)
+
+
+def algorithm_labels(
+    algorithms: Collection[Algorithm], variants: Mapping[str, str] | None = None
+) -> dict[Algorithm, str]:
+    """Labels of algorithms, with the variant if a sampler has several.
+
+    A long label is shortened, unless that makes it ambiguous.
+
+    variants: other names of variants (`analysis.labels`), by VARIANT or SAMPLER/VARIANT.
+    """
+    given = variants or {}
+    own = {a: given.get("/".join(a), given.get(a.variant)) for a in algorithms}
+    count = Counter(algorithm.sampler for algorithm in algorithms)
+    labels = {
+        a: sampler_label(a.sampler) + (f", {own[a] or a.variant}" if count[a.sampler] > 1 else "")
+        for a in algorithms
+    }
+    alike = Counter(map(shorten, labels.values()))
+    return {
+        a: label if own[a] or alike[shorten(label)] > 1 else shorten(label)
+        for a, label in labels.items()
+    }
+
+
+def shorten(text: str) -> str:
+    """Text shortened in the middle to `LONGEST` characters."""
+    if len(text) <= LONGEST:
+        return text
+    end = LONGEST // 2 - 1
+    return f"{text[: LONGEST - end - 1]}…{text[-end:]}"
+
+
+def categories_of(manifest: Mapping[str, Any]) -> Categories:
+    """Categories of the world of a run, from its manifest.
+
+    Raises:
+        InputError: the world is neither registered nor described in the manifest.
+    """
+    name = manifest["config"].get("world", DEFAULT_WORLD)
+    if name in WORLDS:
+        return WORLDS[name].categories
+    world = manifest.get("world") or {}
+    if world.get("name") != name:
+        raise InputError(
+            f"world: {shown(name)} is unknown, and the run does not list its categories; allowed: "
+            f"{', '.join(WORLDS)}"
+        )
+    return Categories(
+        Category(**{key: entry[key] for key in ("name", "feasible", "label", "color")})
+        for entry in world["categories"]
+    )

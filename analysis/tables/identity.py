@@ -8,9 +8,7 @@ own samplers.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
-from operator import methodcaller
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from analysis.tables.grid import Run, run_name, unit_of
@@ -33,10 +31,6 @@ EPISODES = "budget.episodes"
 
 def check_consistent(manifest: Manifest, source: str) -> None:
     """Check that identity, counted values, configuration and name of a run agree.
-
-    Args:
-        manifest: the run's manifest.
-        source: its folder or file, for the message.
 
     Raises:
         InputError: one line with the key and its two values.
@@ -137,13 +131,14 @@ def difference(manifest: Manifest, planned: RunConfig) -> str:
 # --- differences outside the configuration: code, libraries, formats, models ---
 
 
-Getter = Callable[[Manifest], Any]
-CODE = "code"
-THEN = " then "
 UNKNOWN = "unknown"
 DIRTY = "dirty"
 SHORT = 12
 """Letters of a digest in a note."""
+ALIKE = {"code": ("code_version", UNKNOWN), "device": ("device", UNKNOWN)}
+# Rounding differs between devices and passes, and far more between number formats.
+ALIKE |= {"number format": ("dtype", "float32"), "passes": ("passes", UNKNOWN)}
+"""What should be alike: its key in a manifest, and the default."""
 
 
 def notes(runs: Sequence[Manifest]) -> list[str]:
@@ -152,37 +147,34 @@ def notes(runs: Sequence[Manifest]) -> list[str]:
     They may differ between runs, or have changed during one.
     """
     starts = ["another run's" if run.get("started_from") else "its own" for run in runs]
-    sentences = [_note("beginning", [(start,) for start in starts])]
-    for key, getter in _differences(runs).items():
-        sentences.append(_note(key, [_history(run, *getter) for run in runs]))
-    return [sentence for sentence in sentences if sentence]
+    histories = {"beginning": [(start,) for start in starts]}
+    values = [[_made_with(attempt) for attempt in _attempts(run)] for run in runs]
+    names = {name for each in values for one in each for name in one}
+    libraries, modules = (
+        sorted(name for name in names - ALIKE.keys() if name.startswith("module ") == of_modules)
+        for of_modules in (False, True)
+    )
+    code, *others = ALIKE
+    for name in (code, *libraries, *others, *modules):
+        default = ALIKE.get(name, ("", "absent" if name in modules else UNKNOWN))[1]
+        histories[name] = [
+            tuple(dict.fromkeys(one[name] for one in each if one.get(name))) or (default,)
+            for each in values
+        ]
+    return [note for name, each in histories.items() if (note := _note(name, each))]
 
 
-def _differences(runs: Sequence[Manifest]) -> dict[str, tuple[Getter, str]]:
-    """What may differ: how to read it from an attempt, and the default."""
-    attempts = [attempt for run in runs for attempt in _attempts(run)]
-    getters: dict[str, tuple[Getter, str]] = {CODE: (methodcaller("get", "code_version"), UNKNOWN)}
-    for library in _names(attempts, "versions"):
-        getters[library] = partial(_inner, "versions", library), UNKNOWN
-    # Rounding differs between devices and passes, and far more between number formats.
-    getters["device"] = methodcaller("get", "device"), UNKNOWN
-    getters["number format"] = methodcaller("get", "dtype"), "float32"
-    getters["passes"] = methodcaller("get", "passes"), UNKNOWN
-    for path in _names(attempts, "modules"):
-        getters[f"module {path}"] = partial(_inner, "modules", path), "absent"
-    return getters
+def _made_with(attempt: Manifest) -> dict[str, str]:
+    """What an attempt was made with, by name: values of `ALIKE`, libraries, digests of modules."""
+    found = {name: str(attempt.get(key) or "") for name, (key, _) in ALIKE.items()}
+    found |= {library: str(version) for library, version in _inner(attempt, "versions").items()}
+    modules = _inner(attempt, "modules").items()
+    return found | {f"module {path}": str(digest)[:SHORT] for path, digest in modules}
 
 
-def _names(attempts: Iterable[Manifest], key: str) -> list[str]:
-    values = (attempt.get(key) for attempt in attempts)
-    return sorted({name for names in values if isinstance(names, Mapping) for name in names})
-
-
-def _inner(key: str, name: str, attempt: Manifest) -> str | None:
-    """An attempt's version of a library, or the first letters of a file's digest."""
-    values = attempt.get(key)
-    value = values.get(name) if isinstance(values, Mapping) else None
-    return str(value)[: SHORT if key == "modules" else None] if value else None
+def _inner(attempt: Manifest, key: str) -> Mapping[str, Any]:
+    value = attempt.get(key)
+    return value if isinstance(value, Mapping) else {}
 
 
 def _attempts(run: Manifest) -> list[Manifest]:
@@ -191,19 +183,13 @@ def _attempts(run: Manifest) -> list[Manifest]:
     return [*started_from, *run.get("attempt_log", ()), run]
 
 
-def _history(run: Manifest, getter: Getter, default: str) -> tuple[str, ...]:
-    """Distinct values over a run's attempts, in order."""
-    values = [getter(attempt) for attempt in _attempts(run)]
-    return tuple(dict.fromkeys(str(value) for value in values if value)) or (default,)
-
-
 def _note(key: str, histories: list[tuple[str, ...]]) -> str:
     """`key: first (3 runs), second then third (5 runs)`; empty if all runs have one value."""
-    dirty = key == CODE and any(DIRTY in value for history in histories for value in history)
+    dirty = key == "code" and any(DIRTY in value for history in histories for value in history)
     counts = Counter(histories)
     if len(counts) == 1 and not dirty and all(len(history) == 1 for history in counts):
         return ""
-    parts = [f"{THEN.join(values)} ({n} run{'s' if n > 1 else ''})" for values, n in counts.items()]
+    parts = [f"{' then '.join(each)} ({n} run{'s' if n > 1 else ''})" for each, n in counts.items()]
     ending = "; dirty: with uncommitted changes" if dirty else ""
     return f"{key}: {', '.join(parts)}{ending}"
 

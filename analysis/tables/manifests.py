@@ -114,13 +114,11 @@ class RunManifest(_Declared):
     @field_validator("schema_version", mode="before")
     @classmethod
     def _check_version(cls, version: Any) -> Any:
-        if isinstance(version, int) and version < SCHEMA_VERSION:
+        if version != SCHEMA_VERSION:
             raise ValueError(
-                "the run was made by an older version of magellan-bench; allowed: "
+                "the run was made by an older version of magellan-bench, or a newer one; allowed: "
                 f"{SCHEMA_VERSION}, so train it again"
             )
-        if version != SCHEMA_VERSION:
-            raise ValueError(f"Input should be {SCHEMA_VERSION}")
         return version
 
 

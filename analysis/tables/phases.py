@@ -29,22 +29,16 @@ class Goals(NamedTuple):
 class OnePhase(NamedTuple):
     """One phase of the runs of a variant.
 
-    Attributes:
-        number: from 1.
-        begins: training length at which it begins, in the unit of the results.
-        goals: goals that it practises.
-        replaces: whether its goals differ from those of the phase before.
-        named: whether this phase and all before it name their sampler, so that runs of all samplers
-            may share them.
-        results: its rows.
+    named: whether this phase and all before it name their sampler, so that runs of all samplers may
+    share them.
     """
 
-    number: int
-    begins: int
-    goals: Goals
-    replaces: bool
+    number: int  # from 1
+    begins: int  # training length at which it begins, in the unit of the results
+    goals: Goals  # that it practises
+    replaces: bool  # whether its goals differ from those of the phase before
     named: bool
-    results: Results
+    results: Results  # its rows
 
 
 def last_phase(results: Results) -> Results:
@@ -105,47 +99,35 @@ def _select_variant(results: Results, variant: str) -> Results:
 
 def _cut(results: Results, phases: pd.Series) -> dict[str, pd.DataFrame]:
     """All tables with one phase of each run; phases: its number, by run."""
-    begins = _beginnings(results.tables["evaluation"], phases)
+    evaluation = results.tables["evaluation"]
+    before = evaluation[evaluation[PHASE] < _by_row(evaluation, phases)]
+    begins = before.groupby(RUNS, sort=False)[list(COUNTS)].max()
+    begins = begins.reindex(phases.index, fill_value=0)  # counts at the last evaluation before them
     return {
         name: _cut_table(frame, phases, begins, results.unit_column)
         for name, frame in results.tables.items()
     }
 
 
-def _beginnings(evaluation: pd.DataFrame, phases: pd.Series) -> pd.DataFrame:
-    """Counts at the beginning of these phases: at the last evaluation before them, or 0."""
-    before = evaluation[evaluation[PHASE] < _by_row(evaluation, phases)]
-    counts = before.groupby(RUNS, sort=False)[list(COUNTS)].max()
-    return counts.reindex(phases.index, fill_value=0)
-
-
 def _cut_table(
     frame: pd.DataFrame, phases: pd.Series, begins: pd.DataFrame, unit: str
 ) -> pd.DataFrame:
-    """The rows of these phases, with evaluations at their beginning added if absent."""
+    """The rows of these phases, with evaluations at their beginning added if absent.
+
+    These are the last evaluations of the phase before.
+    """
     phase = _by_row(frame, phases)
     rows = frame[frame[PHASE] == phase]
     if "split" in frame.columns:
-        rows = pd.concat([_first_evaluations(frame, phase, rows, begins, unit), rows])
+        evaluated = rows[rows[unit] == _by_row(rows, begins[unit])][RUNS].drop_duplicates()
+        last = frame[(frame[PHASE] == phase - 1) & (frame[unit] == _by_row(frame, begins[unit]))]
+        again = pd.MultiIndex.from_frame(last[RUNS]).isin(pd.MultiIndex.from_frame(evaluated))
+        rows = pd.concat([last[~again], rows])
     rows = rows.drop(columns=PHASE).sort_index(kind="stable").reset_index(drop=True)
     for column in COUNTS:
         if column in rows.columns:
             rows[column] -= _by_row(rows, begins[column])
     return rows
-
-
-def _first_evaluations(
-    frame: pd.DataFrame,
-    phase: pd.Series,
-    rows: pd.DataFrame,
-    begins: pd.DataFrame,
-    unit: str,
-) -> pd.DataFrame:
-    """Last evaluations of the phase before, of runs without an evaluation at their beginning."""
-    evaluated = rows[rows[unit] == _by_row(rows, begins[unit])][RUNS].drop_duplicates()
-    last = frame[(frame[PHASE] == phase - 1) & (frame[unit] == _by_row(frame, begins[unit]))]
-    again = pd.MultiIndex.from_frame(last[RUNS]).isin(pd.MultiIndex.from_frame(evaluated))
-    return last[~again]
 
 
 def _by_row(frame: pd.DataFrame, values: pd.Series) -> pd.Series:

@@ -18,13 +18,7 @@ class Table(NamedTuple):
 
 
 def render(tables: Iterable[Table], form: str = "markdown", note: str = "") -> str:
-    """Tables as text, separated by empty lines.
-
-    Args:
-        tables: tables to print.
-        form: a key of `FORMATS`.
-        note: a sentence above them; may be empty.
-    """
+    """Tables as text in a form of `FORMATS`, separated by empty lines, below a note."""
     format_note, format_table = FORMATS[form]
     parts = [format_note(note)] if note else []
     return "\n\n".join([*parts, *map(format_table, tables)]) + "\n"

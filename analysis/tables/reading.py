@@ -91,15 +91,24 @@ def _read_csv(path: Path, leading: tuple[str, ...], spec: TableSpec) -> pd.DataF
 
 def _check_column(values: pd.Series, path: Path, spec: TableSpec) -> None:
     """Check type and range of one column, and that gaps are allowed."""
-    name = str(values.name)
+    name, types = str(values.name), pd.api.types
     if name not in TEXT_COLUMNS:
-        _check_numbers(values, path)
+        numeric = types.is_numeric_dtype(values) and not types.is_bool_dtype(values)
+        numbers = values if numeric else pd.to_numeric(values, errors="coerce")
+        _refuse(values, values.notna() & numbers.isna(), path, "a number")
+        if not numeric:
+            raise InputError(
+                f"{path}: column {name} holds something that is not a number; allowed: numbers"
+            )
     if name not in spec.gaps:
         empty = np.flatnonzero(values.isna() | (values == ""))
         if len(empty):
             raise InputError(f"{path}: line {empty[0] + 2} has no value in column {name}")
     if name in WHOLE_COLUMNS:
-        _check_whole(values, path)
+        invalid = (values < 0) | ((values % 1) != 0)
+        _refuse(values, invalid, path, "whole numbers of 0 or more")
+        if not types.is_integer_dtype(values):
+            raise InputError(f"{path}: column {name} holds fractions; allowed: whole numbers")
     if name in spec.fractions:
         outside = values.notna() & ~values.between(0.0, 1.0)
         _refuse(values, outside, path, "between 0 and 1")
@@ -107,24 +116,6 @@ def _check_column(values: pd.Series, path: Path, spec: TableSpec) -> None:
         _refuse(values, values < 0, path, "0 or more")
     if name not in TEXT_COLUMNS:
         _refuse(values, np.isinf(values.astype(float)), path, "finite numbers")
-
-
-def _check_numbers(values: pd.Series, path: Path) -> None:
-    types = pd.api.types
-    numeric = types.is_numeric_dtype(values) and not types.is_bool_dtype(values)
-    number = values.notna() if numeric else pd.to_numeric(values, errors="coerce").notna()
-    _refuse(values, values.notna() & ~number, path, "a number")
-    if not numeric:
-        raise InputError(
-            f"{path}: column {values.name} holds something that is not a number; allowed: numbers"
-        )
-
-
-def _check_whole(values: pd.Series, path: Path) -> None:
-    invalid = (values < 0) | ((values % 1) != 0)
-    _refuse(values, invalid, path, "whole numbers of 0 or more")
-    if not pd.api.types.is_integer_dtype(values):
-        raise InputError(f"{path}: column {values.name} holds fractions; allowed: whole numbers")
 
 
 def _check_rows(frame: pd.DataFrame, name: str, path: Path, categories: Categories) -> None:

@@ -13,13 +13,14 @@ from analysis.tables.grid import (
     UNIT_LABELS,
     Algorithm,
     Run,
+    algorithm_labels,
+    categories_of,
     declared_runs,
     reference_algorithm,
     run_of,
     seeds_by_algorithm,
     unit_of,
 )
-from analysis.tables.labels import Algorithms, categories_of
 from magellan.config import UNIT_COLUMNS
 from magellan.config.schema import Unit
 from magellan.core.columns import COLUMNS, CRITIC, PHASE
@@ -29,23 +30,14 @@ from magellan.worlds import Categories
 
 @dataclass(frozen=True)
 class TableSpec:
-    """Columns of a table of a run, and their allowed values.
-
-    Attributes:
-        columns: all columns, in order.
-        keys: columns that identify a row.
-        fractions: columns within 0 and 1.
-        amounts: columns of 0 or more.
-        gaps: columns that may be empty.
-        later: last columns that tables of older versions may lack; read as empty then.
-    """
+    """Columns of a table of a run, and their allowed values."""
 
     columns: tuple[str, ...]
-    keys: tuple[str, ...]
-    fractions: tuple[str, ...] = ()
-    amounts: tuple[str, ...] = ()
-    gaps: tuple[str, ...] = ()
-    later: tuple[str, ...] = ()
+    keys: tuple[str, ...]  # identify a row
+    fractions: tuple[str, ...] = ()  # within 0 and 1
+    amounts: tuple[str, ...] = ()  # 0 or more
+    gaps: tuple[str, ...] = ()  # may be empty
+    later: tuple[str, ...] = ()  # tables of older versions may lack these last ones
 
 
 TABLES: Mapping[str, TableSpec] = {
@@ -127,10 +119,19 @@ class Results:
         return UNIT_COLUMNS[self.unit]
 
     @functools.cached_property
-    def algorithms(self) -> Algorithms:
-        """Declared algorithms, in the order of samplers and variants, with their labels."""
-        declared = dict.fromkeys(run.algorithm for run in declared_runs(self.manifest))
-        return Algorithms(declared, self.experiment["analysis"].get("labels") or {})
+    def algorithms(self) -> tuple[Algorithm, ...]:
+        """Declared algorithms, in the order of samplers and variants."""
+        return tuple(dict.fromkeys(run.algorithm for run in declared_runs(self.manifest)))
+
+    @functools.cached_property
+    def labels(self) -> Mapping[Algorithm, str]:
+        """Labels of the algorithms in tables."""
+        return algorithm_labels(self.algorithms)
+
+    @functools.cached_property
+    def figure_labels(self) -> Mapping[Algorithm, str]:
+        """Labels of the algorithms in figures, with the names of variants in `analysis.labels`."""
+        return algorithm_labels(self.algorithms, self.experiment["analysis"].get("labels"))
 
     @property
     def reference(self) -> Algorithm:

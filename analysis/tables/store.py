@@ -17,8 +17,7 @@ import pandas as pd
 from analysis.tables import identity
 from analysis.tables.coverage import missing_runs
 from analysis.tables.diagnosis import diagnose
-from analysis.tables.grid import RUN_COLUMNS, Run, run_name, run_names, run_of
-from analysis.tables.labels import categories_of
+from analysis.tables.grid import RUN_COLUMNS, Run, categories_of, run_name, run_names, run_of
 from analysis.tables.manifests import MANIFEST, read_combined_manifest, read_run_manifest
 from analysis.tables.phases import last_phase
 from analysis.tables.reading import read_table
@@ -54,11 +53,7 @@ def combine(
 ) -> Results:
     """Stack the tables of finished runs, in the order of the grid.
 
-    Args:
-        run_folders: one per run.
-        experiment: configuration of the grid.
-        incomplete: if given, runs may be missing; the results folder (with `runs` and `logs`) in
-            which to look for the reasons.
+    incomplete: if given, runs may be missing; the results folder in which to look for the reasons.
 
     Raises:
         InputError: a file is missing or malformed, a run is not in the grid, runs are missing, or
@@ -86,7 +81,7 @@ def combine(
             "experiment": resolved,
             "plan": [planned.declared() for planned in plan],
             "runs": [{**run.manifest, "variant": run.planned.variant} for run in runs],
-            "missing": missing_runs(incomplete, absent, plan) if incomplete else [],
+            "missing": missing_runs(incomplete, absent) if incomplete else [],
             "notes": identity.notes([run.manifest for run in runs]),
         },
     )
@@ -95,30 +90,26 @@ def combine(
 
 
 def resolved_experiment(experiment: ExperimentConfig) -> dict[str, Any]:
-    """The experiment as kept in combined tables, with complete and typed overrides."""
-    values = experiment.model_dump(mode="json", exclude=NOT_KEPT)
-    layers = [experiment.overrides]
-    values["overrides"] = _resolve_last(experiment, layers)
-    if experiment.variants:
-        values["variants"] = {
-            name: _resolve_last(experiment, [*layers, layer])
-            for name, layer in variants_of(experiment).items()
+    """The experiment as kept in combined tables, with complete and typed overrides.
+
+    YAML's text `1e-4` becomes a number.
+    """
+
+    def last_of(*layers: Mapping[str, Any]) -> dict[str, Any]:
+        """The last layer, as a run with all of them has it."""
+        config = resolve_run(experiment.preset, [experiment.common, *layers])
+        flat = config.model_dump(mode="json")
+        return {
+            key: {one: flat[key][one] for one in value} if isinstance(value, Mapping) else flat[key]
+            for key, value in layers[-1].items()
         }
+
+    values = experiment.model_dump(mode="json", exclude=NOT_KEPT)
+    values["overrides"] = last_of(experiment.overrides)
+    if experiment.variants:
+        layers = variants_of(experiment).items()
+        values["variants"] = {name: last_of(experiment.overrides, each) for name, each in layers}
     return values
-
-
-def _resolve_last(
-    experiment: ExperimentConfig, layers: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
-    """The last layer with typed and complete values: YAML's text `1e-4` becomes a number."""
-    config = resolve_run(experiment.preset, [experiment.common, *layers])
-    flat = config.model_dump(mode="json")
-    return {
-        key: {inner: flat[key][inner] for inner in value}
-        if isinstance(value, Mapping)
-        else flat[key]
-        for key, value in layers[-1].items()
-    }
 
 
 def _match_runs(
@@ -170,9 +161,8 @@ def _stack(name: str, runs: Iterable[FinishedRun]) -> pd.DataFrame:
     frames = []
     for run in runs:
         frame = read_table(run.folder, name, categories_of(run.manifest))
-        for position, column in enumerate(RUN_COLUMNS):
-            frame.insert(position, column, getattr(run.run, column))
-        frames.append(frame)
+        columns = [*RUN_COLUMNS, *frame.columns]
+        frames.append(frame.assign(**run.run._asdict())[columns])
     if any(PHASE in frame.columns for frame in frames):
         for frame in frames:
             if PHASE not in frame.columns:
@@ -269,16 +259,15 @@ def _joined(manifest: Mapping[str, Any], sources: Sequence[Results]) -> Results:
             }
             found.setdefault(run["identity"], (run, rows))
     plan = [entry for entry in manifest["plan"] if entry["identity"] in found]
-    runs = [{**found[entry["identity"]][0], "variant": entry["variant"]} for entry in plan]
-    parts = [(entry["variant"], found[entry["identity"]][1]) for entry in plan]
+    parts = [(entry["variant"], *found[entry["identity"]]) for entry in plan]
     tables = {
-        name: pd.concat([rows[name].assign(variant=variant) for variant, rows in parts])
+        name: pd.concat(
+            [rows[name].assign(variant=variant) for variant, _, rows in parts], ignore_index=True
+        )
         for name in TABLES
     }
-    return Results(
-        {name: frame.reset_index(drop=True) for name, frame in tables.items()},
-        {**manifest, "runs": runs},
-    )
+    runs = [{**run, "variant": variant} for variant, run, _ in parts]
+    return Results(tables, {**manifest, "runs": runs})
 
 
 # --- run folders from combined tables, to extend a committed experiment ---
@@ -289,15 +278,8 @@ def unpack(source: Path, target: Path) -> tuple[int, int]:
 
     Existing runs are left as they are. `combine` of the written runs gives the same tables.
 
-    Args:
-        source: folder of combined tables.
-        target: results folder of the experiment; the runs go below its `runs`.
-
     Returns:
-        how many runs were written, and how many existed.
-
-    Raises:
-        InputError: the tables are damaged or hold runs that do not compare.
+        how many runs were written below the target's `runs`, and how many existed.
     """
     results = load_whole(source)
     written = 0

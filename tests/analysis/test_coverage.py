@@ -246,7 +246,7 @@ def test_a_missing_run_has_its_reason_and_its_log(tmp_path, case):
     folder.mkdir(parents=True)
     printed.parent.mkdir(parents=True)
     write(folder, printed)
-    (entry,) = coverage.missing_runs(tmp_path, [RUN], [RUN])
+    (entry,) = coverage.missing_runs(tmp_path, [RUN])
     assert entry["reason"].startswith(reason)
     assert "\n" not in entry["reason"]
     expected = {
@@ -260,19 +260,6 @@ def test_a_missing_run_has_its_reason_and_its_log(tmp_path, case):
     assert "seed 7" in line
     assert reason in line
     assert expected is None or f"{tmp_path}/{expected}" in line
-
-
-def test_a_finished_run_beside_a_missing_one_is_named_with_what_differs(tmp_path):
-    (other,) = synthetic.plan(DECLARED | {"overrides": {"agent": {"gamma": 0.5, "n_step": 4}}})
-    synthetic.write_run(tmp_path / other.path, other, episodes=1_000)
-    (entry,) = coverage.missing_runs(tmp_path, [RUN], [RUN])
-    assert entry["reason"] == (
-        f"not started; beside it is another finished run, {other.identity}: agent.gamma is 0.5 "
-        "in the run and 0.99 in the experiment (and 1 more)"
-    )
-    # A run that another variant of the experiment asks for is no stranger.
-    (entry,) = coverage.missing_runs(tmp_path, [RUN], [RUN, other])
-    assert entry["reason"] == "not started"
 
 
 def test_a_run_is_complete_with_all_files_and_the_right_identity(tmp_path):

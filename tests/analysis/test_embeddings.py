@@ -7,8 +7,7 @@ import pandas as pd
 import pytest
 from safetensors.numpy import save_file
 
-from analysis.figures.embeddings import draw
-from analysis.studies.embeddings import PREDICTIONS, load
+from analysis.figures.embeddings import PREDICTIONS, draw, load
 from magellan.core.errors import InputError
 from magellan.worlds import WORLDS
 

@@ -1,4 +1,3 @@
-import functools
 import itertools
 from dataclasses import replace
 
@@ -18,8 +17,7 @@ from analysis.statistics.practice_shares import (
     until_mastery,
 )
 from analysis.tables import store
-from analysis.tables.grid import Algorithm
-from analysis.tables.labels import Algorithms, sampler_label
+from analysis.tables.grid import Algorithm, algorithm_labels, sampler_label
 from magellan.core.errors import InputError
 from magellan.samplers import SAMPLERS
 from tests.analysis import synthetic
@@ -29,33 +27,20 @@ GOAL_SPACE = synthetic.GOAL_SPACE
 PLAIN_FIGURES = synthetic.PLAIN_FIGURES
 
 
-SHAPES = {
-    "two samplers, one seed, long name": {
-        "samplers": ("random", "magellan"),
-        "goal_spaces": ("20000-4000-900-160-32",),
-        "seeds": (0,),
-    },
-    "watchers and long names of variants": {
-        "samplers": ("online", "magellan"),
-        "seeds": tuple(range(8)),
-        "overrides": {"observers": ["per_goal", "learned", "evaluated_goals"]},
-        "variants": {"whole": {}, "a_very_long_name_of_a_variant": {"competence": {"buffer": 9}}},
-        "reference": "online",
-    },
-}
-
-
 @pytest.fixture(scope="module")
-def shaped(tmp_path_factory):
-    """Results, statistics and goal space of an experiment of one of the shapes."""
-
-    @functools.cache
-    def analyse(shape):
-        settings = {"episodes": 4_000, **SHAPES[shape]}
-        results = synthetic.combined(tmp_path_factory.mktemp("shape"), **settings)
-        return results, summaries.compute(results), results.goal_spaces[0]
-
-    return analyse
+def crowded(tmp_path_factory):
+    """Results, statistics and goal space of long labels, watchers and eight seeds."""
+    results = synthetic.combined(
+        tmp_path_factory.mktemp("crowded"),
+        ("online", "magellan"),
+        ("20000-4000-900-160-32",),
+        tuple(range(8)),
+        overrides={"observers": ["per_goal", "learned", "evaluated_goals"]},
+        variants={"whole": {}, "a_very_long_name_of_a_variant": {"competence": {"buffer": 9}}},
+        reference="online",
+        episodes=4_000,
+    )
+    return results, summaries.compute(results), results.goal_spaces[0]
 
 
 def visible_texts(figure):
@@ -82,10 +67,9 @@ def assert_whole(figure):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", PLAIN_FIGURES)
-def test_nothing_is_cut_off_and_the_header_is_not_overprinted(shaped, name, shape):
-    assert_whole(figures.draw(name, *shaped(shape)))
+def test_nothing_is_cut_off_and_the_header_is_not_overprinted(crowded, name):
+    assert_whole(figures.draw(name, *crowded))
 
 
 DRAW = """
@@ -296,7 +280,7 @@ def test_no_two_looks_are_the_same():
     new = [Algorithm(f"new_{number}", "default") for number in range(20)]
     variants = [Algorithm("magellan", f"v{number}") for number in range(20)]
     for algorithms in (built_in + new, built_in + variants):
-        looks = list(style.algorithm_styles(algorithms).values())
+        looks = list(style.algorithm_styles(algorithm_labels(algorithms)).values())
         assert len({(look.color, look.marker) for look in looks}) == len(looks)
         assert len({(str(look.dash), look.marker) for look in looks}) == len(looks)  # in grey
         first = looks[: len(SAMPLERS) + len(style.SPARE_LOOKS)]
@@ -307,10 +291,10 @@ def test_no_two_looks_are_the_same():
 
 def test_labels_of_variants_and_of_what_is_not_registered_here():
     pairs = [("mine", "whole"), ("magellan", "whole"), ("magellan", "small")]
-    labelled = Algorithms((Algorithm(*pair) for pair in pairs), {"small": "few episodes kept"})
-    styles = style.algorithm_styles(labelled)
-    labels = [look.label for look in styles.values()]
-    assert labels == ["mine", "MAGELLAN, whole", "MAGELLAN, few episodes kept"]
+    algorithms = [Algorithm(*pair) for pair in pairs]
+    labels = algorithm_labels(algorithms, {"small": "few episodes kept"})
+    styles = style.algorithm_styles(labels)
+    assert list(labels.values()) == ["mine", "MAGELLAN, whole", "MAGELLAN, few episodes kept"]
     assert next(iter(styles.values())).color == style.SPARE_LOOKS[0].color
     assert style.estimator_styles(["theirs"])["theirs"].label == "theirs"
 
@@ -328,7 +312,8 @@ def test_long_labels_are_cut_in_the_middle_and_stay_apart():
     long, alike = "a_variant_with_a_name_of_many_letters", "a_variant_under_a_name_of_many_letters"
     for variants in (["whole", long], [alike, long]):
         algorithms = [Algorithm("magellan", variant) for variant in variants]
-        labels = [look.label for look in style.algorithm_styles(algorithms).values()]
+        styles = style.algorithm_styles(algorithm_labels(algorithms))
+        labels = [look.label for look in styles.values()]
         assert len(set(labels)) == 2
         assert (labels[1] == "MAGELLAN, a_varia…_of_many_letters") == (variants[0] == "whole")
 
@@ -374,7 +359,7 @@ def test_each_figure_shows_variants_apart(varied, varied_statistics, name):
         upper, lower = (figure.axes[at].get_lines()[-1].get_ydata() for at in (2, 15 + 2))
         assert not np.array_equal(upper, lower)
     elif name != "overview":  # dots, see test_the_overview_shows_what_runs_master_and_practise
-        for look in style.algorithm_styles(varied.algorithms).values():
+        for look in style.styles_of(varied).values():
             assert all(lines_of(ax, look.color) for ax in figure.axes), look.label
 
 

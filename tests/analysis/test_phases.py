@@ -250,7 +250,7 @@ def test_the_figure_goes_over_all_phases_and_marks_where_goals_are_replaced(evol
     upper, lower = figure.axes[1], figure.axes[4 + 1]  # grow plant
     shaded = [[patch.get_x() for patch in ax.patches] for ax in (upper, lower)]
     assert shaded == [[0], [4_000]]
-    for algorithm, look in style.algorithm_styles(evolving.algorithms).items():
+    for algorithm, look in style.styles_of(evolving).items():
         *thin, thick = lines_of(lower, look.color)
         assert len(thin) == 2
         assert list(thick.get_xdata()) == list(range(4_000, 12_001, 1_000))

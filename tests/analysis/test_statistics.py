@@ -53,22 +53,6 @@ def test_the_mean_over_training_by_hand_with_uneven_points():
         matrices.training_weights(np.array([5, 5]))
 
 
-def test_functions_take_many_resamples_at_once():
-    many, others = RNG.random((7, 5, 4)), RNG.random((7, 3, 4))
-    thresholds = np.linspace(0, 1, 11)
-    for at in range(7):
-        scores = many[at]
-        np.testing.assert_allclose(matrices.iqm(many)[at], metrics.aggregate_iqm(scores))
-        np.testing.assert_allclose(
-            matrices.performance_profile(many, thresholds)[at],
-            matrices.performance_profile(scores, thresholds),
-        )
-        np.testing.assert_allclose(
-            matrices.probability_of_improvement(many, others)[at],
-            matrices.probability_of_improvement(scores, others[at]),
-        )
-
-
 def test_calibration_error_by_hand():
     predicted, observed = np.array([0.5, 0.9, 0.0]), np.array([0.4, 0.5, 0.0])
     episodes, lengths = np.array([100, 25, 1]), np.array([0, 10, 40])

@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 
 from analysis.report import summary
-from analysis.statistics import summaries
+from analysis.statistics import matrices, summaries
 from analysis.statistics.intervals import METHODS, PERCENTILE, STUDENT_T, STUDENTISED
 from analysis.statistics.primary import comparison
 from analysis.tables import store
@@ -28,7 +28,7 @@ def success_at(results, **where):
 @pytest.mark.parametrize("seeds", [(0, 1), (1, 0)])
 def test_rows_are_seeds_as_declared_and_columns_are_categories(runs, seeds):
     results = store.combine(runs, synthetic.experiment(seeds=seeds))
-    curves = summaries.success_curves(results, MAGELLAN, SPACE, "unseen")
+    curves = matrices.success_curves(results, MAGELLAN, SPACE, "unseen")
     assert curves.shape == (2, 4, 9)
     where = {"sampler": "magellan", "split": "unseen", "episode": 4_000}
     for seed, column, category in [(1, 0, "grasp"), (0, 2, "grow_herbivore")]:
@@ -73,7 +73,7 @@ def test_improvement_is_of_the_last_sampler_over_each_other(results, statistics)
     assert list(frame["baseline"].unique()) == ["random", "online", "ek_online"]
     row = frame[(frame["baseline"] == "random") & (frame["split"] == "train")].set_index("score")
     magellan, random = (
-        summaries.score_matrices(results, algorithm, SPACE, "train")["final"]
+        matrices.score_matrices(results, algorithm, SPACE, "train")["final"]
         for algorithm in (MAGELLAN, RANDOM)
     )
     wins = [

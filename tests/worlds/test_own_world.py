@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from analysis.figures.style import category_colors
-from analysis.tables.labels import categories_of
+from analysis.tables.grid import categories_of
 from magellan.config import resolve_run
 from magellan.config.modules import load_modules
 from magellan.core.errors import InputError, shown

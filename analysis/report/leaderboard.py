@@ -17,7 +17,6 @@ from matplotlib.figure import Figure
 
 from analysis.figures import style
 from analysis.statistics import summaries
-from analysis.statistics.intervals import Interval
 from analysis.statistics.standing import Standing, scores_of, standings
 from analysis.studies import axes
 from analysis.studies.axes import CEILING, FLOOR
@@ -49,20 +48,16 @@ COLUMNS = (
 
 
 class Place(NamedTuple):
-    """Where rules were compared: the world and the training length; for each rule its scores
-    by seed (seeds,), its cost (seconds per run, estimation-only episodes, tokens that a chat model
-    read and wrote) and its track.
-    """
+    """Where rules were compared: the world and the training length."""
 
     world: str
-    scores: Mapping[str, pd.Series]
-    costs: Mapping[str, tuple[float, float, float]]
+    scores: Mapping[str, pd.Series]  # of each rule by seed, (seeds,)
+    costs: pd.DataFrame  # of each rule: seconds per run, estimation-only episodes, chat tokens
     tracks: Mapping[str, str]
     date: str
     version: str
     folders: Sequence[str]
-    planned: int = 0
-    """Seeds of the protocol; with fewer runs the place claims nothing."""
+    planned: int = 0  # seeds of the protocol; with fewer runs the place claims nothing
 
 
 HEADER = ("success over training", "over `random`")
@@ -93,7 +88,7 @@ def _ceiling(place: Place) -> str:
 def _load_place(reference: Path, folders: Sequence[str]) -> Place:
     """Experiments with the same seeds: the first goal space, in the variant of the reference."""
     scores: dict[str, pd.Series] = {}
-    costs: dict[str, tuple[float, float, float]] = {}
+    costs: list[pd.DataFrame] = []
     runs: list[Mapping[str, Any]] = []
     for name in folders:
         folder, _, variant = name.partition("/")
@@ -105,19 +100,16 @@ def _load_place(reference: Path, folders: Sequence[str]) -> Place:
         spent = [run.get("chat", {"tokens": ()})["tokens"] for run in results.manifest["runs"]]
         table = summaries.cost(results).assign(tokens=[sum(tokens) for tokens in spent])
         table = rows_where(table, variant=variant or results.reference.variant)
-        means = _mean_costs(table, "wall_seconds").items()
-        costs |= {rule + label: cost for rule, cost in means}
+        costs.append(table.assign(sampler=table["sampler"] + label))
         runs += results.manifest["runs"]
-    name = runs[0]["world"]["name"]
-    world = WORLDS.get(name)
-    longest = max(run["steps"] for run in runs)
+    world, longest = WORLDS.get(name := runs[0]["world"]["name"]), max(r["steps"] for r in runs)
     length = f"{longest:,} steps"
     if world and world.answer_tokens:  # the last answers go a little beyond
         length = f"{longest // 1_000}k tokens, held-out"
     return Place(
         f"{world.label if world else name}, {length}",
         scores,
-        costs,
+        _mean_costs(pd.concat(costs).rename(columns={"wall_seconds": "seconds"})),
         {name: track_of(name.partition("/")[0]) for name in scores},
         max(run["finished"] for run in runs)[:10],
         ", ".join(sorted({run["code_version"] for run in runs})),
@@ -126,27 +118,18 @@ def _load_place(reference: Path, folders: Sequence[str]) -> Place:
     )
 
 
-def _mean_costs(runs: pd.DataFrame, seconds: str) -> dict[str, tuple[float, float, float]]:
-    """Means of this column, of the estimation-only episodes and of tokens, by sampler."""
-    columns = [seconds, "estimation_episodes", "tokens"]
-    means = {str(sampler): group[columns].mean() for sampler, group in runs.groupby("sampler")}
-    return {sampler: (one.iloc[0], one.iloc[1], one.iloc[2]) for sampler, one in means.items()}
+def _mean_costs(runs: pd.DataFrame) -> pd.DataFrame:
+    return runs.groupby("sampler")[["seconds", "estimation_episodes", "tokens"]].mean()
 
 
 def _load_simulated(reference: Path) -> Place:
     """The base point of the axes of difficulty."""
     table = axes.load(reference / SIMULATED / "axes.csv")
     rows = axes.place(table).dropna(subset="success")
+    about = (str(table.metadata["finished"])[:10], str(table.metadata["code_version"]))
     scores, tracks = axes.scores_of(rows)
-    return Place(
-        "Simulated learner",
-        scores,
-        _mean_costs(rows.assign(tokens=0), "seconds"),
-        tracks,
-        str(table.metadata["finished"])[:10],
-        str(table.metadata["code_version"]),
-        (SIMULATED,),
-    )
+    costs = _mean_costs(rows.assign(tokens=0))
+    return Place("Simulated learner", scores, costs, tracks, *about, (SIMULATED,))
 
 
 # --- the table ------------------------------------------------------------------------------------
@@ -161,7 +144,7 @@ def cells(entry: Row) -> list[str]:
         for interval in intervals
     )
     p_values = ["" if np.isnan(p) else f"{p:.4g}" for p in (standing.p_floor, standing.p_best)]
-    cost = [f"{number:.4g}" for number in place.costs[standing.rule]]
+    cost = [f"{number:.4g}" for number in place.costs.loc[standing.rule]]
     names = [standing.rule, place.world, standing.track]
     numbers = [*success, *gain, p_values[0], *regret, p_values[1], str(standing.n), *cost]
     return [*names, *numbers, place.date, place.version, " ".join(place.folders)]
@@ -219,20 +202,14 @@ def _place_tables(entries: Sequence[Row]) -> str:
 
 def _p_best(standing: Standing, place: Place) -> float:
     """p of the difference to the best of the track, by a study's protocol if one tested it."""
-    if "frontier" in place.folders:
-        return PROTOCOLS.get(standing.rule, standing.p_best)
-    return standing.p_best
+    protocols = PROTOCOLS if "frontier" in place.folders else {}
+    return protocols.get(standing.rule, standing.p_best)
 
 
 def _page_cells(standing: Standing) -> list[str]:
-    gain = _interval_text(standing.gain, "+.2f")
-    return [f"`{standing.rule}`", f"{standing.success.value:.2f}", gain]
-
-
-def _interval_text(interval: Interval | None, form: str) -> str:
-    if interval is None:
-        return ""
-    return f"{interval.value:{form}} ({interval_cell(interval.low, interval.high, form)})"
+    gain = standing.gain
+    over = f"{gain.value:+.2f} ({interval_cell(gain.low, gain.high, '+.2f')})" if gain else ""
+    return [f"`{standing.rule}`", f"{standing.success.value:.2f}", over]
 
 
 # --- the picture: a panel for each place, a row for each sampler ---

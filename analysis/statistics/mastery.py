@@ -53,15 +53,10 @@ def mastery(results: Results) -> pd.DataFrame:
         is_compared = algorithm != reference and reference in results.algorithms_in(goal_space)
         rivals = times_of(results, reference, goal_space, split) if is_compared else {}
         for category, times in times_of(results, algorithm, goal_space, split).items():
-            rows.append(
-                {
-                    "goal_space": goal_space,
-                    "split": split,
-                    "category": category,
-                    **algorithm._asdict(),
-                    **_summary(times, limit, bootstrap),
-                }
+            names = dict(
+                zip(MASTERY_COLUMNS[:5], (goal_space, split, category, *algorithm), strict=True)
             )
+            rows.append(names | _summary(times, limit, bootstrap))
             if category in rivals:
                 test = log_rank(rivals[category], times)
                 rows[-1] |= {"log_rank": test.statistic, "p": test.p}

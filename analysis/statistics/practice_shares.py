@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis.statistics.intervals import Matrix
 from analysis.statistics.mastery import mastery_times
 from analysis.statistics.matrices import evaluated_categories, success_curves
 from analysis.tables.grid import Algorithm, Run, run_of
@@ -56,13 +57,13 @@ def until_mastery(results: Results, algorithm: Algorithm, goal_space: str) -> pd
     parts = []
     for column, category in enumerate(evaluated_categories(results, goal_space, split)):
         at, mastered = mastery_times(curves[:, column], episodes[:, column])
-        windows = [counts[category].loc[seed].sort_index() for seed in seeds]
-        before = [
-            np.interp(end, [0, *one.index], [0, *one.cumsum()])
-            for end, one in zip(at, windows, strict=True)
-        ]
+        windows = [counts[[category]].loc[seed] for seed in seeds]
+        before = [practised_until(*both).item() for both in zip(windows, at, strict=True)]
         values = {"seed": seeds, "mastered": mastered, "episode": at, "before": before}
-        values |= {"end": episodes[:, column, -1], "practice": [one.sum() for one in windows]}
+        values |= {
+            "end": episodes[:, column, -1],
+            "practice": [one.sum().item() for one in windows],
+        }
         parts.append(pd.DataFrame(values).assign(category=category))
     return pd.concat(parts, ignore_index=True)
 
@@ -85,6 +86,20 @@ def of_runs(several: Sequence[Results]) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True).drop_duplicates(["identity", "category"])
 
 
+def practised_until(windows: pd.DataFrame, episodes: Any) -> Matrix:
+    """Practice of a run until each of some numbers of episodes, spread evenly over its windows.
+
+    windows: index: end in episodes, a column for each category.
+
+    Returns: (numbers, categories).
+    """
+    windows = windows.sort_index()
+    ends = np.append(0, windows.index)
+    return np.column_stack(
+        [np.interp(episodes, ends, np.append(0, column.cumsum())) for _, column in windows.items()]
+    )
+
+
 def by_length(results: Results, where: Mapping[str, str], counts: pd.DataFrame) -> pd.DataFrame:
     """Convert counts in windows of episodes to windows in the unit of the experiment.
 
@@ -104,14 +119,10 @@ def by_length(results: Results, where: Mapping[str, str], counts: pd.DataFrame) 
     parts = []
     for seed, points in evaluations.drop_duplicates().groupby("seed"):
         points = points.sort_values(results.unit_column)
-        windows = counts.loc[[seed]].droplevel("seed").sort_index()
-        totals = np.vstack([np.zeros(windows.shape[1]), windows.to_numpy().cumsum(axis=0)])
-        ends = np.concatenate([[0], windows.index.to_numpy()])
-        at_points = [np.interp(points["episode"], ends, column) for column in totals.T]
-        index = pd.MultiIndex.from_product(
-            [[seed], points[results.unit_column][1:]], names=counts.index.names
-        )
-        parts.append(pd.DataFrame(np.diff(at_points).T, index=index, columns=windows.columns))
+        practised = practised_until(counts.loc[[seed]].droplevel("seed"), points["episode"])
+        ends = [[seed], points[results.unit_column][1:]]
+        index = pd.MultiIndex.from_product(ends, names=counts.index.names)
+        parts.append(pd.DataFrame(np.diff(practised, axis=0), index, counts.columns))
     return pd.concat(parts)
 
 
@@ -201,13 +212,11 @@ def _shares(counts: pd.DataFrame) -> np.ndarray:
 
 def explored_shares(results: Results, algorithm: Algorithm, goal_space: str) -> Shares | None:
     """Share of each category among the goals that exploration draws; None if unknown."""
-    counts = goal_counts(results, algorithm, goal_space)
-    if counts is None:
-        return None
+    counts = goal_counts(results, algorithm, goal_space) or {}
     explored = {explored_in(run["config"], algorithm) for run in results.manifests_of(algorithm)}
-    if explored == {"goals"}:
+    if counts and explored == {"goals"}:
         return {name: count / sum(counts.values()) for name, count in counts.items()}
-    if explored == {"categories"}:
+    if counts and explored == {"categories"}:
         filled = sum(count > 0 for count in counts.values())
         return {name: float(count > 0) / filled for name, count in counts.items()}
     return None
@@ -219,16 +228,14 @@ def goal_counts(results: Results, algorithm: Algorithm, goal_space: str) -> dict
     From the manifest; for older runs from their world, None if it is not registered.
     """
     run = next(run for run in results.manifests_of(algorithm) if run["goal_space"] == goal_space)
-    counts = run.get("goal_counts") or _counts_of_world(results, run["config"])
-    return None if counts is None else {n: counts.get(n, 0) for n in results.categories.names}
-
-
-def _counts_of_world(results: Results, config: Mapping[str, Any]) -> dict[str, int] | None:
-    world, practised = WORLDS.get(config.get("world", DEFAULT_WORLD)), goals_of_phases(config)[-1]
-    if world is None:
-        return None
-    sizes = world.parse(practised.goal_space)
-    return dict(zip(results.categories.names, sizes, strict=True))
+    counts, names = run.get("goal_counts"), results.categories.names
+    world = WORLDS.get(run["config"].get("world", DEFAULT_WORLD))
+    if not counts:
+        if world is None:
+            return None
+        sizes = world.parse(goals_of_phases(run["config"])[-1].goal_space)
+        counts = dict(zip(names, sizes, strict=True))
+    return {name: counts.get(name, 0) for name in names}
 
 
 def explored_in(config: Mapping[str, Any], algorithm: Algorithm) -> str:

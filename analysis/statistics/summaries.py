@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.statistics import intervals, mastery, matrices, primary  # noqa: F401 (registered)
-from analysis.statistics.intervals import Bootstrap, Estimate, Matrix
+from analysis.statistics.intervals import Bootstrap, Estimate
 from analysis.statistics.matrices import Row
 from analysis.statistics.registry import STATISTICS, call_checked, refuse, register_statistic
 from analysis.tables.grid import RUN_COLUMNS, Algorithm
@@ -87,12 +87,19 @@ def scores(results: Results) -> pd.DataFrame:
 
 @register_statistic("aggregates")
 def aggregates(results: Results) -> pd.DataFrame:
-    """IQM and mean over seeds x categories, for each score."""
+    """IQM and mean over seeds x categories, for each score.
+
+    The IQM drops the lowest and highest quarter of all values; of three or fewer it drops none.
+    """
     bootstrap = matrices.bootstrap_of(results)
 
     def parts(goal_space: str, split: str, algorithm: Algorithm) -> Iterator[Row]:
         for score, matrix in matrices.score_matrices(results, algorithm, goal_space, split).items():
-            for statistic, estimate in aggregate_estimates(matrix, bootstrap).items():
+            estimates = {
+                "iqm": intervals.percentile_estimate([matrix], matrices.iqm, bootstrap),
+                "mean": intervals.mean_estimate(matrix.mean(axis=1, keepdims=True), bootstrap),
+            }
+            for statistic, estimate in estimates.items():
                 names = {"score": score, **algorithm._asdict(), "statistic": statistic}
                 yield names | _interval("value", estimate, matrix.shape, bootstrap)
 
@@ -102,18 +109,6 @@ def aggregates(results: Results) -> pd.DataFrame:
 def _interval(name: str, estimate: Estimate, shape: tuple[int, ...], bootstrap: Bootstrap) -> Row:
     """Columns of an estimate: its values under this name, and their intervals."""
     return {name: estimate.value, **matrices.interval_of(estimate, slice(None), shape, bootstrap)}
-
-
-def aggregate_estimates(matrix: Matrix, bootstrap: Bootstrap) -> dict[str, Estimate]:
-    """IQM and mean of (runs, tasks), each (1,), with intervals over whole runs.
-
-    The IQM drops the lowest and highest quarter of all runs x tasks values; with three values or
-    fewer it drops none and equals the mean.
-    """
-    return {
-        "iqm": intervals.percentile_estimate([matrix], matrices.iqm, bootstrap),
-        "mean": intervals.mean_estimate(matrix.mean(axis=1, keepdims=True), bootstrap),
-    }
 
 
 IMPROVEMENT_COLUMNS = (
@@ -214,16 +209,10 @@ def _phase_scores(
         estimate = intervals.mean_estimate(values, bootstrap)
         for column, category in enumerate((*categories, MEAN)):
             tasks = len(categories) if category == MEAN else 1
+            where = goal_space, phase.number, phase.begins, phase.goals.split, split, category
+            numbers = *algorithm, score, estimate.value[column]
             yield {
-                "goal_space": goal_space,
-                "phase": phase.number,
-                "begins": phase.begins,
-                "practised": phase.goals.split,
-                "split": split,
-                "category": category,
-                **algorithm._asdict(),
-                "score": score,
-                "value": estimate.value[column],
+                **dict(zip(PHASE_COLUMNS[:10], (*where, *numbers), strict=True)),
                 **matrices.interval_of(estimate, column, (len(values), tasks), bootstrap),
             }
 

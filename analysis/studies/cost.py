@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis.statistics.practice_shares import practised_until
 from analysis.tables.grid import RUN_COLUMNS
 from analysis.tables.printing import Table
 from analysis.tables.results import Results
@@ -42,9 +43,8 @@ def costs(results: Results) -> pd.DataFrame:
         practice = results.table("practice", **where)
         row = {**where, "cost": np.nan, "length": np.nan, "practised": int(practice["n"].sum())}
         for _, first in rows[rows["success"] >= MASTERED].head(1).iterrows():
-            # Spread evenly over a window of the table.
-            ends, episodes = [0, *practice["episode"]], [0, *practice["n"].cumsum()]
-            row["cost"] = np.interp(first["episode"], ends, episodes)
+            windows = practice.set_index("episode")[["n"]]
+            row["cost"] = practised_until(windows, first["episode"]).item()
             row["length"] = first[results.unit_column]
         end = rows.iloc[-1][["success", *CRITIC]]
         costs.append({**row, "best": rows["success"].max(), **end})

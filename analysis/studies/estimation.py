@@ -18,7 +18,7 @@ import pandas as pd
 from analysis.statistics import summaries
 from analysis.statistics.intervals import RATE, STUDENTISED, mean_estimate
 from analysis.statistics.matrices import bootstrap_of
-from analysis.statistics.practice_shares import goal_counts
+from analysis.statistics.practice_shares import goal_counts, practised_until
 from analysis.tables.grid import RUN_COLUMNS, SPLIT_LABELS, Algorithm, estimator_label
 from analysis.tables.phases import practised_split
 from analysis.tables.printing import Table
@@ -276,11 +276,8 @@ def skills_of(practice: pd.DataFrame, episodes: int) -> np.ndarray:
         episodes: last number of episodes.
     """
     counts = practice.pivot_table(index="episode", columns="category", values="n", aggfunc="sum")
-    counts = counts.reindex(columns=list(KINDS)).fillna(0.0).sort_index()
-    ends = np.concatenate([[0], counts.index.to_numpy()])
-    totals = np.concatenate([np.zeros((1, len(KINDS))), counts.to_numpy().cumsum(axis=0)])
-    points = np.arange(episodes + 1)
-    by_episode = np.column_stack([np.interp(points, ends, column) for column in totals.T])
+    counts = counts.reindex(columns=list(KINDS)).fillna(0.0)
+    by_episode = practised_until(counts, np.arange(episodes + 1))
     skills = np.zeros((episodes + 1, len(KINDS)))
     for episode, practice_of_kinds in enumerate(np.diff(by_episode, axis=0), start=1):
         skills[episode] = practised(skills[episode - 1], practice_of_kinds)

@@ -117,13 +117,6 @@ def test_contrasts_given_together_are_corrected_after_holm(known):
     assert alone == [*means(known, *both)[1][:8], ".750"]
 
 
-def test_one_family_may_have_both_splits(known):
-    """Three pairs of one sign on both splits: 2 of 8 sign flips as far, and twice that."""
-    results = synthetic.with_analysis(known, family="question")
-    rows = rows_of(results, "magellan/a - magellan/b")
-    assert [row[8:] for row in rows if row[1] == "mean"] == [[".500", ".250"]] * 2
-
-
 def test_a_single_algorithm_has_a_mean_and_no_test(known):
     row = next(row for row in rows_of(known, "magellan/a") if row[1] == "mean")
     assert row[2] == f"{area(known, 'magellan', 'a').mean():.3f}"

@@ -144,9 +144,7 @@ def test_the_others_rest_on_the_runs_that_are_there(partial):
     assert single["method"] == "none: a single seed"
     improvement = statistics["improvement"]  # one side is a single seed
     assert set(improvement["goal_space"]) == {FULL}
-    assert set(improvement["baseline"]) == {"random", "online", "ek_online"}
     assert improvement[["low", "high"]].isna().all(axis=None)
-    assert set(improvement["runs"]) == {1}
 
 
 # --- figures, summary, comparison -------------------------------------------------------------

@@ -94,7 +94,6 @@ def spoil_vectors(folder, vectors, moment="0"):
 # Folders that are spoiled, by the words of the error.
 SPOILT = {
     "goals.csv: file is missing": lambda f: (f / "goals.csv").unlink(),
-    "format is 2; allowed: 1": lambda f: spoil_json(f, format=2),
     "cannot be read (KeyError": lambda f: spoil_json(f, config={}),
     "category is 'fly' for goal 2; allowed: impossible, grasp": lambda f: spoil_goals(
         f, "category", "fly"
@@ -103,7 +102,6 @@ SPOILT = {
     "allowed: finite numbers, a row for each of the 72 goals": lambda f: spoil_vectors(
         f, clusters(1.0)[:5]
     ),
-    "allowed: finite numbers": lambda f: spoil_vectors(f, clusters(np.nan)),
     "moments are not those of vectors.safetensors": lambda f: spoil_vectors(
         f, clusters(1.0), moment="1"
     ),

@@ -22,7 +22,7 @@ from tests.runs import finish
 from tests.workflow.conftest import ROOT
 
 OBSERVERS = ["per_goal", "expert_buckets", "learned"]
-PAIR, ERRORS = "ek_eval:learned - ek_eval:per_goal", ("--of", "error")
+ERRORS = ("--of", "error")
 SPACES = ("500-100-20-20-10", "1000-400-200-100-50")
 
 
@@ -175,15 +175,6 @@ def test_what_was_measured_at_an_evaluation_is_its_truth():
     judged = truth.table("evaluation", split="train", category="grasp")
     assert judged["episode"].tolist() == [0, 20, 40]
     assert judged["success"].tolist() == pytest.approx([1 / 8, 2 / 8, 3 / 8])
-
-
-def test_compare_takes_the_same_truth(watched, printed):
-    text = printed("compare", watched, PAIR, *ERRORS, "--against", "evaluated_buckets")
-    frame = table(watched, "evaluated_buckets").set_index(["goal_space", "estimator"])["error"]
-    errors = frame[SPACES[0]]
-    assert f"| train | mean | {errors['learned']:.3f} | {errors['per_goal']:.3f} |" in text
-    assert "mean over training against evaluated_buckets" in text
-    assert "unseen" not in text  # nobody has measured unseen goals
 
 
 # --- the simulated learner's competence, from what it practised -----------------------------------

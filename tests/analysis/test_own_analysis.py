@@ -99,9 +99,6 @@ REFUSED = {
     "is not allowed; allowed: a function of results": statistic(
         "'mine'", "def compute(results, more): ..."
     ),
-    "statistic: 'other': 3 is not allowed; allowed: a function of results": (
-        statistic("'mine'") + "register_statistic('other')(3)\n"
-    ),
     "figure: 'mine': label '{seed}' is not allowed; allowed: up to 40 letters": figure(
         "'mine', '{seed}', 'Mine'"
     ),

@@ -11,7 +11,7 @@ import pytest
 from analysis import figures
 from analysis.report import summary, summary_page
 from analysis.statistics import contrasts, matrices, primary, summaries
-from analysis.statistics.practice_shares import by_length, window_shares
+from analysis.statistics.practice_shares import by_length
 from analysis.tables import store
 from analysis.tables.diagnosis import _check_lengths
 from analysis.tables.results import Results
@@ -69,14 +69,6 @@ def test_figures_and_tables_name_the_unit(counted_in):
     assert "mean environment steps until then" in to_markdown(summary, results, statistics)
     caption = summary_page._values(results, SPACE)
     assert caption["across"] == caption["unit"] == "environment steps"
-
-
-def test_practice_is_over_what_the_experiment_counts(counted_in):
-    results, _ = counted_in("steps")
-    algorithm = results.algorithms[0]
-    ends, shares = window_shares(results, algorithm, SPACE)
-    np.testing.assert_allclose(shares.sum(axis=0), 1.0)
-    assert ends.tolist() == list(range(1_000, 8_001, 1_000))
 
 
 def test_episodes_of_a_window_are_spread_over_its_steps():

@@ -14,12 +14,7 @@ import pandas as pd
 from analysis.statistics.intervals import TIE, permutation_test
 from analysis.statistics.matrices import evaluated_categories, settings
 from analysis.statistics.primary import PRIMARY_SCORE
-from analysis.tables.grid import (
-    SCORE_LABELS,
-    SPLIT_LABELS,
-    Algorithm,
-    number_text,
-)
+from analysis.tables.grid import SCORE_LABELS, SPLIT_LABELS, Algorithm, number_text
 from analysis.tables.phases import practised_split
 from analysis.tables.printing import chance, p_equals, short
 from analysis.tables.results import Results, rows_where

@@ -119,7 +119,8 @@ def _load_place(reference: Path, folders: Sequence[str]) -> Place:
 
 
 def _mean_costs(runs: pd.DataFrame) -> pd.DataFrame:
-    return runs.groupby("sampler")[["seconds", "estimation_episodes", "tokens"]].mean()
+    columns = ["seconds", "estimation_episodes", "tokens"]
+    return pd.DataFrame({name: rows[columns].mean() for name, rows in runs.groupby("sampler")}).T
 
 
 def _load_simulated(reference: Path) -> Place:

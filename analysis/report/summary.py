@@ -32,7 +32,10 @@ class SummaryTables(NamedTuple):
 
     def tables(self) -> Iterator[Table]:
         """All of them."""
-        yield from (table for table in (self.comparison(), self.at_steps()) if table.rows)
+        steps = f"{equal_length(self.results, self.goal_space):,.0f} environment steps"
+        scope = f"Secondary, over the first {steps}{self.results.counted_from} of each run: "
+        compared = self.compared("comparison", ""), self.compared("comparison_steps", scope)
+        yield from (table for table in compared if table.rows)
         for split in SPLITS if self.results.whole is not None else ():
             yield self.phases(split)
         for score, split in itertools.product(SCORES, SPLITS):
@@ -40,17 +43,11 @@ class SummaryTables(NamedTuple):
         yield from map(self.mastery, SPLITS)
         yield self.cost()
 
-    def comparison(self) -> Table:
-        """The pre-registered comparison: one row per split and baseline; may have none."""
-        return self._compared("comparison", "")
+    def compared(self, name: str, scope: str) -> Table:
+        """The pre-registered comparison, or that at equal steps; may have no rows.
 
-    def at_steps(self) -> Table:
-        """The secondary comparison, at equal environment steps."""
-        steps = f"{equal_length(self.results, self.goal_space):,.0f} environment steps"
-        scope = f"Secondary, over the first {steps}{self.results.counted_from} of each run: "
-        return self._compared("comparison_steps", scope)
-
-    def _compared(self, name: str, scope: str) -> Table:
+        A row for each split and baseline; scope: beginning of the caption.
+        """
         rows = []
         for row in self._rows(name, score=PRIMARY_SCORE).to_dict("records"):
             baseline = Algorithm(row["baseline"], row["baseline_variant"])
@@ -66,9 +63,11 @@ class SummaryTables(NamedTuple):
                     "p, paired": chance(row["p_paired"]) or "n/a",
                 }
             )
+        score = SCORE_LABELS[PRIMARY_SCORE].lower() + self.results.counted_from
         title = (
-            f"{scope}{self._reference} minus each other (permutation of whole runs, Holm): "
-            f"{self._score}, mean over feasible categories, goal space {self.goal_space}"
+            f"{scope}{self.results.labels[self.results.reference]} minus each other (permutation "
+            f"of whole runs, Holm): {score}, mean over feasible categories, goal space "
+            f"{self.goal_space}"
         )
         return _table(title, rows)
 
@@ -144,14 +143,6 @@ class SummaryTables(NamedTuple):
 
         title = f"Cost of a run, goal space {self.goal_space}: {self._over_seeds()}"
         return self._by_sampler(title, cost, cells)
-
-    @property
-    def _reference(self) -> str:
-        return self.results.labels[self.results.reference]
-
-    @property
-    def _score(self) -> str:
-        return SCORE_LABELS[PRIMARY_SCORE].lower() + self.results.counted_from
 
     def _rows(self, name: str, **where: str) -> pd.DataFrame:
         return rows_where(self.statistics[name], goal_space=self.goal_space, **where)

@@ -13,14 +13,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.statistics import matrices, summaries
-from analysis.statistics.matrices import (
-    BURN_IN,
-    COLLAPSED_BELOW,
-    LEARNT,
-    collapsed,
-    evaluated_categories,
-    success_curves,
-)
+from analysis.statistics.matrices import COLLAPSED_BELOW, LEARNT
 from analysis.statistics.practice_shares import exploited_shares, run_counts
 from analysis.tables.grid import SPLIT_LABELS, Algorithm
 from analysis.tables.phases import last_phase, practised_split
@@ -71,18 +64,18 @@ def lag(points: np.ndarray, observed: np.ndarray, predicted: np.ndarray) -> floa
 
 def collapses(results: Results, algorithm: Algorithm, goal_space: str) -> tuple[int, int]:
     """Falls from `LEARNT` to below `COLLAPSED_BELOW` at the next evaluation, and times above."""
-    curves = success_curves(results, algorithm, goal_space, practised_split(results))
-    return int(collapsed(curves).sum()), int((curves[..., :-1] > LEARNT).sum())
+    curves = matrices.success_curves(results, algorithm, goal_space, practised_split(results))
+    return int(matrices.collapsed(curves).sum()), int((curves[..., :-1] > LEARNT).sum())
 
 
 def learnt(results: Results, algorithm: Algorithm, goal_space: str) -> pd.DataFrame:
     """Whether success on practised goals ends above `LEARNT`: (seeds, categories), boolean."""
     split = practised_split(results)
-    ends = success_curves(results, algorithm, goal_space, split)[..., -1]
+    ends = matrices.success_curves(results, algorithm, goal_space, split)[..., -1]
     return pd.DataFrame(
         ends > LEARNT,
         index=results.seeds_of(algorithm, goal_space),
-        columns=list(evaluated_categories(results, goal_space, split)),
+        columns=list(matrices.evaluated_categories(results, goal_space, split)),
     )
 
 
@@ -101,7 +94,7 @@ def beliefs(results: Results, algorithm: Algorithm, goal_space: str) -> pd.DataF
     rows = []
     for seed, run in frame.groupby("seed", sort=False):
         length = run[results.unit_column]
-        later = run[length > length.min() + BURN_IN * (length.max() - length.min())]
+        later = run[length > length.min() + matrices.BURN_IN * (length.max() - length.min())]
         curves = later.pivot_table(
             index=results.unit_column, columns="category", values="competence"
         )
@@ -186,7 +179,7 @@ def _tables(results: Results, goal_space: str) -> Iterator[Table]:
         f"Runs with success above {LEARNT} at the end, {where}",
         [
             results.categories.named(name).words
-            for name in evaluated_categories(results, goal_space, split)
+            for name in matrices.evaluated_categories(results, goal_space, split)
         ],
         lambda name: [
             f"{runs.sum()} of {len(runs)}" for _, runs in learnt(results, name, goal_space).items()

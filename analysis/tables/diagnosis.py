@@ -6,19 +6,8 @@ import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from analysis.tables import identity
-from analysis.tables.grid import (
-    RUN_COLUMNS,
-    Run,
-    declared_runs,
-    in_unit,
-    run_name,
-    run_names,
-    run_of,
-    unit_of,
-    unknown_reference,
-    variant_names,
-)
+from analysis.tables import grid, identity
+from analysis.tables.grid import RUN_COLUMNS, Run, run_name, run_of
 from analysis.tables.manifests import MANIFEST
 from analysis.tables.phases import last_phase
 from analysis.tables.results import SPLITS, TABLES, Results, distinct, rows_where
@@ -47,7 +36,7 @@ def diagnose(results: Results) -> None:
     for name, spec in TABLES.items():
         _check_table(results, name, spec.keys)
     results = last_phase(results)
-    points = in_unit(POINTS, results.unit)
+    points = grid.in_unit(POINTS, results.unit)
     for goal_space in results.goal_spaces:
         runs = [run for run in results.runs if run.goal_space == goal_space]
         _check_same_rows(results, "evaluation", runs, points)
@@ -64,9 +53,9 @@ def diagnose(results: Results) -> None:
 
 def _check_plan(manifest: Mapping[str, Any]) -> None:
     """Check that the plan has every sampler, goal space and seed of the experiment once."""
-    experiment, plan = manifest["experiment"], declared_runs(manifest)
+    experiment, plan = manifest["experiment"], grid.declared_runs(manifest)
     samplers, *others = (experiment[key] for key in ("samplers", "goal_spaces", "seeds"))
-    allowed = samplers, variant_names(experiment), *others
+    allowed = samplers, grid.variant_names(experiment), *others
     for run in plan:
         if any(value not in values for value, values in zip(run, allowed, strict=True)):
             raise InputError(f"{MANIFEST}: plan: undeclared run for {run_name(run)}")
@@ -81,17 +70,17 @@ def _check_plan(manifest: Mapping[str, Any]) -> None:
 
 def _check_listed(results: Results) -> None:
     """Check that every planned run is in the manifest and the tables, or listed as missing."""
-    grid, runs = declared_runs(results.manifest), results.runs
+    plan, runs = grid.declared_runs(results.manifest), results.runs
     missing = [run_of(entry) for entry in results.manifest["missing"]]
     for run in missing:
-        if run not in grid or run in runs or missing.count(run) > 1:
+        if run not in plan or run in runs or missing.count(run) > 1:
             raise InputError(f"{MANIFEST}: {run_name(run)} cannot be listed as missing")
-    declared = [run for run in grid if run not in missing]
+    declared = [run for run in plan if run not in missing]
     absent = [run for run in declared if run not in runs]
     if absent:
         raise InputError(
-            f"{MANIFEST}: no run for {len(absent)} of {len(grid)} that the experiment declares: "
-            f"{run_names(absent)}"
+            f"{MANIFEST}: no run for {len(absent)} of {len(plan)} that the experiment declares: "
+            f"{grid.run_names(absent)}"
         )
     for run in runs:
         if runs.count(run) > 1:
@@ -124,7 +113,7 @@ def _check_runs(results: Results) -> None:
     identity.check_backbones(results.manifest["runs"])
     if results.reference not in results.algorithms:
         reference = results.experiment["analysis"]["reference"]
-        raise unknown_reference(reference, results.algorithms)
+        raise grid.unknown_reference(reference, results.algorithms)
 
 
 def _check_same_configuration(results: Results) -> None:
@@ -160,7 +149,7 @@ def _check_lengths(results: Results) -> None:
     rows, practised = by_run["training"].size(), by_run["practice"]["n"].sum()
     phases = by_run["evaluation"][PHASE].max() if results.has_phases else {}
     for manifest in results.manifest["runs"]:
-        run, unit = run_of(manifest), unit_of(manifest["config"])
+        run, unit = run_of(manifest), grid.unit_of(manifest["config"])
         if unit != results.unit:
             raise InputError(
                 f"{MANIFEST}: budget ends runs by {unit} for {run_name(run)}, by {results.unit} "
@@ -196,7 +185,7 @@ def _check_table(results: Results, name: str, keys: Rows) -> None:
     Counts are updates, steps and episodes, of a run, phase and estimator.
     """
     frame, phase = results.tables[name], (PHASE,) if results.has_phases else ()
-    keys = (*(keys if name == "practice" else in_unit(keys, results.unit)), *phase)
+    keys = (*(keys if name == "practice" else grid.in_unit(keys, results.unit)), *phase)
     duplicates = frame[frame.duplicated([*RUN_COLUMNS, *keys])]
     for _, row in duplicates.head(1).iterrows():
         position = _position(keys, row[list(keys)])

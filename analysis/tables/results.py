@@ -9,18 +9,8 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.tables.grid import (
-    UNIT_LABELS,
-    Algorithm,
-    Run,
-    algorithm_labels,
-    categories_of,
-    declared_runs,
-    reference_algorithm,
-    run_of,
-    seeds_by_algorithm,
-    unit_of,
-)
+from analysis.tables import grid
+from analysis.tables.grid import Algorithm, Run
 from magellan.config import UNIT_COLUMNS
 from magellan.config.schema import Unit
 from magellan.core.columns import COLUMNS, CRITIC, PHASE
@@ -95,17 +85,17 @@ class Results:
     @functools.cached_property
     def unit(self) -> Unit:
         """Unit of training length, in which the budget is given."""
-        return unit_of(self.manifest["runs"][0]["config"])
+        return grid.unit_of(self.manifest["runs"][0]["config"])
 
     @functools.cached_property
     def categories(self) -> Categories:
         """Categories of the world of the runs."""
-        return categories_of(self.manifest["runs"][0])
+        return grid.categories_of(self.manifest["runs"][0])
 
     @property
     def length_label(self) -> str:
         """Axis label of training length."""
-        return UNIT_LABELS[self.unit] + self.counted_from
+        return grid.UNIT_LABELS[self.unit] + self.counted_from
 
     @property
     def counted_from(self) -> str:
@@ -121,22 +111,22 @@ class Results:
     @functools.cached_property
     def algorithms(self) -> tuple[Algorithm, ...]:
         """Declared algorithms, in the order of samplers and variants."""
-        return tuple(dict.fromkeys(run.algorithm for run in declared_runs(self.manifest)))
+        return tuple(dict.fromkeys(run.algorithm for run in grid.declared_runs(self.manifest)))
 
     @functools.cached_property
     def labels(self) -> Mapping[Algorithm, str]:
         """Labels of the algorithms in tables."""
-        return algorithm_labels(self.algorithms)
+        return grid.algorithm_labels(self.algorithms)
 
     @functools.cached_property
     def figure_labels(self) -> Mapping[Algorithm, str]:
         """Labels of the algorithms in figures, with the names of variants in `analysis.labels`."""
-        return algorithm_labels(self.algorithms, self.experiment["analysis"].get("labels"))
+        return grid.algorithm_labels(self.algorithms, self.experiment["analysis"].get("labels"))
 
     @property
     def reference(self) -> Algorithm:
         """The algorithm that the others are compared with."""
-        return reference_algorithm(self.experiment)
+        return grid.reference_algorithm(self.experiment)
 
     @property
     def goal_spaces(self) -> tuple[str, ...]:
@@ -146,7 +136,7 @@ class Results:
     @property
     def runs(self) -> list[Run]:
         """The complete runs."""
-        return [run_of(manifest) for manifest in self.manifest["runs"]]
+        return [grid.run_of(manifest) for manifest in self.manifest["runs"]]
 
     def algorithms_in(self, goal_space: str) -> tuple[Algorithm, ...]:
         """Algorithms that have a run in a goal space, in the order of `algorithms`."""
@@ -158,7 +148,7 @@ class Results:
 
     def manifests_of(self, algorithm: Algorithm) -> list[Mapping[str, Any]]:
         """Manifests of an algorithm's runs."""
-        return [run for run in self.manifest["runs"] if run_of(run).algorithm == algorithm]
+        return [run for run in self.manifest["runs"] if grid.run_of(run).algorithm == algorithm]
 
     def seeds_of(self, algorithm: Algorithm, goal_space: str) -> tuple[int, ...]:
         """Seeds of an algorithm's runs in a goal space, in the order of the configuration."""
@@ -180,7 +170,7 @@ class Results:
 
     @functools.cached_property
     def _seeds(self) -> dict[str, dict[Algorithm, list[int]]]:
-        return seeds_by_algorithm(self.runs)
+        return grid.seeds_by_algorithm(self.runs)
 
     @property
     def has_phases(self) -> bool:

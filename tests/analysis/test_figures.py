@@ -3,13 +3,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 from matplotlib.text import Text
 
 from analysis import figures
-from analysis.figures import FIGURES, style
+from analysis.figures import style
 from analysis.statistics import summaries
 from analysis.statistics.practice_shares import (
     exploited_window_shares,
@@ -170,49 +169,6 @@ def test_what_was_chosen_is_what_is_left_without_exploration(results, sampler, e
     np.testing.assert_allclose(shares, np.tile(chosen[:, None], shares.shape[1]), atol=1e-3)
 
 
-def test_calibration_panels_compare_the_same_split(results, statistics):
-    figure = figures.draw("calibration", results, statistics, GOAL_SPACE)
-    panel = figure.axes[5 + 2]  # unseen, grow plant
-    where = {"sampler": "magellan", "split": "unseen", "category": "grow_plant"}
-    predicted = results.table("competence", **where).groupby("episode")["competence"].mean()
-    observed = results.table("evaluation", **where).groupby("episode")["success"].mean()
-    drawn = panel.get_lines()
-    np.testing.assert_allclose(drawn[-1].get_ydata(), predicted)
-    np.testing.assert_allclose(drawn[-2].get_ydata(), observed)
-    impossible = figure.axes[0].get_lines()
-    assert (impossible[-2].get_ydata() == 0).all()
-
-
-def test_the_overview_shows_what_runs_master_and_practise(results):
-    figure = figures.draw("overview", results, {}, GOAL_SPACE)
-    mastered, shares, *dots = figure.axes
-    color = style.LOOKS["sampler"]["ek_online"].color
-    algorithm = Algorithm("ek_online", "default")
-    frame = until_mastery(results, algorithm, GOAL_SPACE)
-    (line,) = lines_of(mastered, color)
-    assert line.get_ydata()[-1] == frame["mastered"].sum() / 2
-    assert line.get_xdata()[-1] == frame["end"].max()
-    rows = results.table("practice", sampler="ek_online")
-    drawn = shares.collections[results.algorithms_in(GOAL_SPACE).index(algorithm)].get_paths()
-    ends = [path.vertices[:, 0].max() for path in drawn]
-    by_seed = rows.pivot_table(index="seed", columns="category", values="n", aggfunc="sum")
-    mean = by_seed.div(by_seed.sum(axis=1), axis=0).mean()[list(results.categories.names)]
-    np.testing.assert_allclose(ends, mean.cumsum())
-    for ax, category in zip(dots, ("grow_herbivore", "grow_carnivore"), strict=True):
-        whole = rows[rows["category"] == category].groupby("seed")["n"].sum()
-        (own,) = (
-            group.get_offsets()
-            for group in ax.collections
-            if len(group.get_facecolor())
-            and np.allclose(group.get_facecolor()[:, :3], to_rgb(color))
-        )
-        np.testing.assert_array_equal(own[:, 0], whole)
-        flags = frame[frame["category"] == category]["mastered"]
-        np.testing.assert_array_equal(np.round(own[:, 1]), flags)
-        rings = [group for group in ax.collections if not len(group.get_facecolor())]
-        assert [len(group.get_offsets()) for group in rings] == [2]
-
-
 def test_practice_is_counted_until_mastery(results):
     """By hand: windows of 500 episodes, spread evenly; without mastery all of the run."""
     frame = until_mastery(results, Algorithm("ek_online", "default"), GOAL_SPACE)
@@ -347,9 +303,9 @@ def test_only_figures_that_make_sense_are_offered(runs):
 # --- variants, watchers, samplers that are not registered --------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in PLAIN_FIGURES if name != "improvement"])
 def test_each_figure_shows_variants_apart(varied, varied_statistics, name):
+    """What lines show, committed pictures keep: tests/test_pictures.py."""
     figure = figures.draw(name, varied, varied_statistics, GOAL_SPACE)
     words = words_of(figure)
     assert "small" in words
@@ -358,20 +314,6 @@ def test_each_figure_shows_variants_apart(varied, varied_statistics, name):
         assert len(figure.axes) == 2 * 3 * 5
         upper, lower = (figure.axes[at].get_lines()[-1].get_ydata() for at in (2, 15 + 2))
         assert not np.array_equal(upper, lower)
-    elif name != "overview":  # dots, see test_the_overview_shows_what_runs_master_and_practise
+    elif name != "overview":  # dots
         for look in style.styles_of(varied).values():
             assert all(lines_of(ax, look.color) for ax in figure.axes), look.label
-
-
-def test_improvement_is_of_the_named_variant_over_the_other(varied, varied_statistics):
-    figure = figures.draw("improvement", varied, varied_statistics, GOAL_SPACE)
-    other = synthetic.with_analysis(varied, reference="magellan/small")
-    statistics = summaries.compute(other, FIGURES["improvement"].statistics)
-    turned = figures.draw("improvement", other, statistics, GOAL_SPACE)
-    assert "Probability that MAGELLAN, small beats the others" in words_of(turned)
-    rows = [label.get_text() for label in turned.axes[0].get_yticklabels()]
-    assert rows == ["Online-ALP", "MAGELLAN, whole"]
-    whole, small = style.LOOKS["sampler"]["magellan"].color, style.SPARE_LOOKS[0].color
-    first = lines_of(figure.axes[0], small)[1].get_xdata()[0]
-    second = lines_of(turned.axes[0], whole)[1].get_xdata()[0]
-    assert first == pytest.approx(1 - second)

@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis import figures
-from analysis.figures import style
 from analysis.statistics import intervals, mastery
 from analysis.statistics.mastery import kaplan_meier, log_rank
 from analysis.tables.grid import Algorithm
@@ -58,18 +56,6 @@ def test_the_reference_is_tested_against_each_other(long, frame):
     )
     assert row["p"] == pytest.approx(log_rank(magellan, random).p)
     assert row["p"] < 0.05
-
-
-def test_lines_rise_to_the_share_of_runs_that_master(long, frame):
-    figure = figures.draw("mastery", long, {}, SPACE)
-    for column, category in enumerate(synthetic.FEASIBLE):
-        row = rows_where(frame, sampler="online", split="unseen", category=category).iloc[0]
-        color = style.LOOKS["sampler"]["online"].color
-        panel = figure.axes[4 + column]
-        (line,) = [line for line in panel.get_lines() if line.get_color() == color]
-        assert line.get_ydata()[-1] == pytest.approx(row["mastered"] / row["runs"])
-        assert line.get_xdata()[-1] == 14_000
-        assert (np.diff(line.get_ydata()) >= 0).all()
 
 
 # --- the rule and the estimators, by hand ---------------------------------------------------------

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from analysis import figures
-from analysis.figures import FIGURES, style, training
+from analysis.figures import FIGURES, training
 from analysis.figures.training import curves, is_shared
 from analysis.report import summary
 from analysis.statistics import summaries
@@ -231,32 +231,11 @@ def test_success_that_is_equal_by_chance_is_not_taken_for_a_phase_that_all_share
     assert shared == [True, False]
 
 
-def draw(results):
-    return figures.draw("phases", results, {}, synthetic.GOAL_SPACE)
-
-
-def lines_of(ax, color):
-    """Curves, without what marks a place."""
-    lines = [line for line in ax.get_lines() if line.get_color() == color]
-    return [line for line in lines if len(line.get_xdata()) > 2]
-
-
-def test_the_figure_goes_over_all_phases_and_marks_where_goals_are_replaced(evolving):
-    figure = draw(evolving)
-    for ax in figure.axes:
-        assert ax.get_xlim() == (0, 12_000)
-        (switch,) = [line for line in ax.get_lines() if list(line.get_xdata()) == [4_000, 4_000]]
-        assert switch.get_color() == training.SWITCH.color
+def test_the_figure_shades_what_is_practised(evolving):
+    """Also tests/test_pictures.py, of committed runs."""
+    figure = figures.draw("phases", evolving, {}, synthetic.GOAL_SPACE)
     upper, lower = figure.axes[1], figure.axes[4 + 1]  # grow plant
-    shaded = [[patch.get_x() for patch in ax.patches] for ax in (upper, lower)]
-    assert shaded == [[0], [4_000]]
-    for algorithm, look in style.styles_of(evolving).items():
-        *thin, thick = lines_of(lower, look.color)
-        assert len(thin) == 2
-        assert list(thick.get_xdata()) == list(range(4_000, 12_001, 1_000))
-        where = {"split": "unseen", "category": "grow_plant", **algorithm._asdict()}
-        rows = evolving.table("evaluation", **where).groupby("episode")["success"].mean()
-        np.testing.assert_allclose(thick.get_ydata(), rows)
-    *_, common = lines_of(lower, training.SHARED.color)
+    assert [[patch.get_x() for patch in ax.patches] for ax in (upper, lower)] == [[0], [4_000]]
+    *_, common = [line for line in lower.get_lines() if line.get_color() == training.SHARED.color]
     assert list(common.get_xdata()) == list(range(0, 4_001, 1_000))
     assert_whole(figure)

@@ -3,11 +3,9 @@
 import numpy as np
 import pytest
 
-from analysis import figures
 from analysis.report import summary
 from analysis.statistics import intervals, primary, summaries
 from analysis.tables import store
-from analysis.tables.printing import p_equals
 from analysis.tables.results import rows_where
 from tests.analysis import synthetic
 from tests.analysis.synthetic import to_markdown
@@ -86,11 +84,3 @@ def test_readers_get_the_comparison_first(five, tmp_path):
     expected = f"| Training goals (primary) | Random | 5 and 5 | {row['difference']:+.3f} |"
     assert expected in text
     assert f"{row['low']:+.3f} to {row['high']:+.3f}" in text
-
-
-def test_the_figure_shows_difference_and_p(five):
-    statistics = summaries.compute(five)
-    figure = figures.draw("improvement", five, statistics, SPACE)
-    row = rows_where(statistics["comparison"], split="unseen", score="area").iloc[1]
-    words = [text.get_text() for text in figure.axes[1].texts]
-    assert words[2] == f"{row['difference']:+.2f}\n{p_equals(row['p_holm'])}"

@@ -235,12 +235,7 @@ def _pictures(arguments: Arguments) -> None:
         )
 
 
-@command(
-    "summary",
-    "print the main numbers of an experiment",
-    FOLDER,
-    FORMAT,
-)
+@command("summary", "print the main numbers of an experiment", FOLDER, FORMAT)
 def _summary(arguments: Arguments) -> None:
     from analysis.report import summary
 
@@ -315,12 +310,7 @@ def _compare(arguments: Arguments) -> None:
 # --- studies --------------------------------------------------------------------------------------
 
 
-@command(
-    "behaviour",
-    "print what samplers practised, what their estimators predicted, and their lag",
-    TABLES,
-    FORMAT,
-)
+@command("behaviour", "print practice, predictions and their lag, by sampler", TABLES, FORMAT)
 def _behaviour(arguments: Arguments) -> None:
     from analysis.studies import behaviour
 
@@ -352,12 +342,7 @@ def _estimation(arguments: Arguments) -> None:
     _save(arguments.stem, draw, results, frame)
 
 
-@command(
-    "cost",
-    "print the episodes of a category until mastery, in runs of the sampler scripted",
-    TABLES,
-    FORMAT,
-)
+@command("cost", "print episodes until mastery, of the sampler scripted", TABLES, FORMAT)
 def _cost(arguments: Arguments) -> None:
     from analysis.studies import cost
 

@@ -194,8 +194,8 @@ def _studentised(
 
 def _estimate(value: Matrix, low: Any, high: Any, method: str) -> Estimate:
     """An estimate with one method, and bounds of the same shape or one number."""
-    bounds = (np.broadcast_to(bound, value.shape) for bound in (low, high))
-    return Estimate(value, *bounds, np.full(value.shape, method, dtype=object))
+    low, high = (np.broadcast_to(bound, value.shape) for bound in (low, high))
+    return Estimate(value, low, high, np.full(value.shape, method, dtype=object))
 
 
 def check_scores(scores: Matrix) -> None:

@@ -6,7 +6,7 @@ predictions are those of the goals practised at the end of training.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -130,69 +130,57 @@ def tables(results: Results) -> Iterator[Table]:
 def _tables(results: Results, goal_space: str) -> Iterator[Table]:
     split, space = practised_split(results), f"goal space {goal_space}"
     where = f"{SPLIT_LABELS[split].lower()}, {space}"
-    algorithms = results.algorithms_in(goal_space)
+    algorithms, words = results.algorithms_in(goal_space), [c.words for c in results.categories]
 
-    def table(title: str, columns: Iterable[str], row: Callable[[Algorithm], list[str]]) -> Table:
-        """A row for each algorithm that has one."""
-        rows = [[results.labels[name], *cells] for name in algorithms if (cells := row(name))]
+    def table(title: str, columns: Sequence[str], cells: Mapping[Algorithm, list[str]]) -> Table:
+        rows = [[results.labels[name], *row] for name, row in cells.items()]
         return Table(title, ["Sampler", *columns], rows)
 
-    def by_category(frame: pd.DataFrame | None, column: str, form: str) -> list[str]:
-        """Cells of a table of `beliefs`."""
-        return [
-            _spread(rows_where(frame, category=category.name)[column], form)
-            for category in (() if frame is None else results.categories)
-        ]
-
-    words = [category.words for category in results.categories]
-    measures = {
-        "Share of training episodes, {}: mean over runs (lowest to highest)": practice_shares,
-        "The same in the last third of each run's episodes, {}": partial(
-            practice_shares, start=LATE
-        ),
-        "Over the whole training, without exploration (estimated), {}": exploited_shares,
-    }
-    for title, measure in measures.items():
-        found = {name: measure(results, name, goal_space) for name in algorithms}
-        shares = {name: frame for name, frame in found.items() if frame is not None}
-        yield table(
-            title.format(space),
-            words,
-            lambda name, shares=shares: [
-                _spread(values, "z.3f") for _, values in shares.get(name, pd.DataFrame()).items()
-            ],
-        )
-    frames = {
-        name: beliefs(results, name, goal_space)
-        for name in results.predicting(goal_space)
-        if results.driver_of(name)
-    }
+    for title, measure in _SHARES.items():
+        shares = {name: measure(results, name, goal_space) for name in algorithms}
+        cells = {
+            name: [_spread(values, "z.3f") for _, values in frame.items()]
+            for name, frame in shares.items()
+            if frame is not None
+        }
+        yield table(title.format(space), words, cells)
+    driven = [name for name in results.predicting(goal_space) if results.driver_of(name)]
+    frames = {name: beliefs(results, name, goal_space) for name in driven}
     unit = results.unit.replace("steps", "environment steps")
     for column, title, form in _COLUMNS:
+        cells = {
+            name: [
+                _spread(rows_where(frames[name], category=category.name)[column], form)
+                for category in results.categories
+            ]
+            for name in algorithms
+            if len(frames.get(name, ()))
+        }
         title += f", {unit}" if column == "lag" else ""
-        yield table(
-            f"{title}, {where}",
-            words,
-            lambda name, column=column, form=form: by_category(frames.get(name), column, form),
-        )
+        yield table(f"{title}, {where}", words, cells)
+    evaluated = matrices.evaluated_categories(results, goal_space, split)
+    ends = [(name, learnt(results, name, goal_space)) for name in algorithms]
     yield table(
         f"Runs with success above {LEARNT} at the end, {where}",
-        [
-            results.categories.named(name).words
-            for name in matrices.evaluated_categories(results, goal_space, split)
-        ],
-        lambda name: [
-            f"{runs.sum()} of {len(runs)}" for _, runs in learnt(results, name, goal_space).items()
-        ],
+        [results.categories.named(name).words for name in evaluated],
+        {
+            name: [f"{runs[key].sum()} of {len(runs)}" for key in runs]
+            for name, runs in ends.items()
+        },
     )
     yield table(
         f"Collapses, {where}: success above {LEARNT} that is below {COLLAPSED_BELOW} at the next "
         "evaluation",
         ["collapses", "evaluations above, with a next one"],
-        lambda name: [*map(str, collapses(results, name, goal_space))],
+        {name: [*map(str, collapses(results, name, goal_space))] for name in algorithms},
     )
 
 
+_SHARES: Mapping[str, Callable[[Results, Algorithm, str], pd.DataFrame | None]] = {
+    "Share of training episodes, {}: mean over runs (lowest to highest)": practice_shares,
+    "The same in the last third of each run's episodes, {}": partial(practice_shares, start=LATE),
+    "Over the whole training, without exploration (estimated), {}": exploited_shares,
+}
 _COLUMNS = (
     ("competence", "Predicted competence, mean over training", ".2f"),
     ("error", "Error of the prediction, mean over training of |predicted - observed|", ".2f"),

@@ -147,7 +147,7 @@ def notes(runs: Sequence[Manifest]) -> list[str]:
     They may differ between runs, or have changed during one.
     """
     starts = ["another run's" if run.get("started_from") else "its own" for run in runs]
-    histories = {"beginning": [(start,) for start in starts]}
+    histories: dict[str, list[tuple[str, ...]]] = {"beginning": [(start,) for start in starts]}
     values = [[_made_with(attempt) for attempt in _attempts(run)] for run in runs]
     names = {name for each in values for one in each for name in one}
     libraries, modules = (

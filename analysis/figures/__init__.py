@@ -129,8 +129,7 @@ def draw(
         allowed = ", ".join(results.goal_spaces)
         raise InputError(f"goal space: {goal_space!r} is not in the tables; there are: {allowed}")
     values = results.algorithms_in(goal_space), results.predicting(goal_space), results.reference
-    missing = lacking(spec, *values, phased=results.whole is not None)
-    if missing:
+    if missing := lacking(spec, *values, phased=results.whole is not None):
         raise InputError(f"figure: {name} needs {missing}")
     # Imported late: the workflow reads the list of figures without loading matplotlib.
     import matplotlib

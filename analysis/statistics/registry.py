@@ -107,8 +107,8 @@ def register_figure(
                 f"{where}: statistics {shown(statistics)} is not allowed; allowed: names in a tuple"
             )
         _check_takes(lacks, ("algorithms", "predicting", "reference"), f"{where}: lacks")
-        doc = inspect.getdoc(draw) if caption is None else caption
-        texts = label, section, tuple(statistics), lacks, doc or ""
+        doc = (inspect.getdoc(draw) or "") if caption is None else caption
+        texts = label, section, tuple(statistics), lacks, doc
         FIGURES.add(FigureSpec(name, draw, *texts, source_of(draw), phased))
         return draw
 

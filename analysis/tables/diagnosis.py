@@ -257,11 +257,9 @@ def _check_evaluated_categories(results: Results, goal_space: str) -> None:
         if rows.empty:
             raise InputError(f"evaluation.csv: goal space {goal_space!r} has no split {split!r}")
         categories = rows.groupby(results.unit_column)["category"].agg(frozenset)
-        deviating = categories[categories != categories.iloc[0]]
-        if len(deviating):
-            lacking = min(deviating.iloc[0] ^ categories.iloc[0])
+        for point, evaluated in categories[categories != categories.iloc[0]].head(1).items():
+            lacking = min(evaluated ^ categories.iloc[0])
             raise InputError(
-                f"evaluation.csv: category {lacking!r} is not evaluated at every point of "
-                f"goal space {goal_space!r}, split {split!r} (see {results.unit_column} "
-                f"{deviating.index[0]})"
+                f"evaluation.csv: category {lacking!r} is not evaluated at every point of goal "
+                f"space {goal_space!r}, split {split!r} (see {results.unit_column} {point})"
             )

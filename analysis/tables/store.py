@@ -36,16 +36,11 @@ SHARED = "shared"
 
 
 class FinishedRun(NamedTuple):
-    """A finished run: its plan, folder and manifest."""
+    """A finished run: its name in the grid, folder and manifest."""
 
-    planned: PlannedRun
+    run: Run
     folder: Path
     manifest: dict[str, Any]
-
-    @property
-    def run(self) -> Run:
-        """Sampler, variant, goal space and seed."""
-        return run_of(self.planned.declared())
 
 
 def combine(
@@ -80,7 +75,7 @@ def combine(
         {
             "experiment": resolved,
             "plan": [planned.declared() for planned in plan],
-            "runs": [{**run.manifest, "variant": run.planned.variant} for run in runs],
+            "runs": [{**run.manifest, "variant": run.run.variant} for run in runs],
             "missing": missing_runs(incomplete, absent) if incomplete else [],
             "notes": identity.notes([run.manifest for run in runs]),
         },
@@ -128,7 +123,7 @@ def _match_runs(
         key = manifest["identity"]
         if key not in planned:
             raise _unplanned(folder, manifest, plan)
-        run = FinishedRun(planned[key], folder, manifest)
+        run = FinishedRun(run_of(planned[key].declared()), folder, manifest)
         identity.check_matches_experiment(manifest, run.run, experiment, str(folder))
         if key in finished:
             raise InputError(

@@ -31,18 +31,14 @@ Runs = Mapping[Algorithm, pd.DataFrame]
 """`practice_shares.until_mastery` of each algorithm."""
 
 
-def overview(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:
-    """Categories mastered over training, shares of practice, and rare categories run by run."""
-    return draw(results, goal_space)
-
-
-def draw(
+def overview(
     results: Results,
+    statistics: Mapping[str, pd.DataFrame],
     goal_space: str,
     longer: Results | None = None,
     further: pd.DataFrame | None = None,
 ) -> Figure:
-    """Draw the figure of an experiment, and of others beside it.
+    """Categories mastered over training, shares of practice, and rare categories run by run.
 
     Args:
         longer: longer runs of the same samplers, dashed in the first panel.

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from analysis import figures
 from analysis.figures import style
 from analysis.figures.estimation import draw as draw_estimation
-from analysis.figures.overview import draw as draw_overview
+from analysis.figures.overview import overview
 from analysis.report.leaderboard import draw as draw_leaderboard
 from analysis.statistics import summaries
 from analysis.statistics.practice_shares import of_runs
@@ -49,7 +49,7 @@ def _draw_why(reference: Path) -> Figure:
     every = same_learner(reference)
     further = every[~every["identity"].isin(own)]
     longer = store.load(reference / LONGER)
-    return style.draw_frozen(draw_overview, results, results.goal_spaces[0], longer, further)
+    return style.draw_frozen(overview, results, {}, results.goal_spaces[0], longer, further)
 
 
 OF_SEVERAL: Mapping[str, Callable[[Path], Figure]] = {

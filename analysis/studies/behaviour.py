@@ -163,10 +163,7 @@ def _tables(results: Results, goal_space: str) -> Iterator[Table]:
     yield table(
         f"Runs with success above {LEARNT} at the end, {where}",
         [results.categories.named(name).words for name in evaluated],
-        {
-            name: [f"{runs[key].sum()} of {len(runs)}" for key in runs]
-            for name, runs in ends.items()
-        },
+        {name: [f"{runs[key].sum()} of {len(runs)}" for key in runs] for name, runs in ends},
     )
     yield table(
         f"Collapses, {where}: success above {LEARNT} that is below {COLLAPSED_BELOW} at the next "

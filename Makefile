@@ -1,7 +1,7 @@
 # make            set up .venv from the pins, run the default experiment, write results/default/report.html
 # make test       set up .venv, run the tests that a change needs, a file at a time on each core (8 at most)
 # make test-all   all tests, as CI runs them
-# make test-slurm run a grid through a real one-node Slurm, with faults (as root, on Debian)
+# make test-slurm run a grid through a real one-node Slurm, with faults (as root; docs/slurm.md)
 # make figures    redraw the pictures of results/reference from its tables, no training
 # make bench      time zoo-mini on this machine, write results/bench (at most 8 minutes, one core)
 # make lint       formatting, names, types, workflow (a minute, most of it types)

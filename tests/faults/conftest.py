@@ -1,9 +1,7 @@
 import contextlib
-import json
+import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,10 +10,11 @@ import pytest
 from magellan.config import RunConfig
 from magellan.jobs.stopping import END_TIME, JOB
 from tests import runs
-from tests.faults.injection import Once, install
+from tests.faults.injection import Once, install, job
 from tests.runs import SPACE, tables, trained
-from tests.snippets import ROOT
 
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["tests.faults.injection", "magellan.backends.local", "peft"])
 SAMPLERS = ("random", "magellan")
 BUDGET = {
     "episodes": 30,
@@ -59,16 +58,23 @@ def undisturbed(tmp_path_factory) -> dict[str, dict[str, bytes]]:
 
 
 class Jobs:
-    """Training jobs as forks of a process that has imported everything (`server.py`)."""
+    """Training jobs, forks of a process that has imported everything."""
 
-    def __init__(self, process: subprocess.Popen, errors: Path) -> None:
-        self._process, self._errors = process, errors
+    def __init__(self, errors: Path) -> None:
+        self._errors = errors
 
     def start(self, folder: Path, *strikes: tuple, sampler: str = "random", more=()):
-        """Run until it ends or stops itself; return (process, status, output)."""
+        """Run until it ends or stops itself; return (process, status or None, output)."""
         call = [*BRIEF, "--sampler", sampler, "--output", str(folder), *more]
-        process, status = self._ask(start=call, strikes=strikes, errors=str(self._errors))
-        return process, status, self._errors.read_text()
+        process = FORKS.Process(target=job, args=(call, strikes, str(self._errors)))
+        process.start()
+        state = Path(f"/proc/{process.pid}/stat")
+        while process.exitcode is None:
+            process.join(0.02)
+            with contextlib.suppress(OSError):  # it is over
+                if state.read_text().rpartition(")")[2].split()[0] == "T":
+                    break
+        return process, process.exitcode, self._errors.read_text()
 
     def resume(self, folder: Path, *strikes: tuple, sampler: str = "random", more=()):
         """`start` with --resume."""
@@ -86,25 +92,7 @@ class Jobs:
         assert status == 0, output
         return tables(folder)
 
-    def send(self, process: int, number: int) -> int:
-        """Send a signal to a job that has stopped itself; return its status at the end."""
-        return self._ask(signal=[process, number])[1]
-
-    def _ask(self, **request) -> tuple[int, int | str]:
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-        return json.loads(self._process.stdout.readline())
-
 
 @pytest.fixture(scope="session")
-def jobs(tmp_path_factory) -> Iterator[Jobs]:
-    with subprocess.Popen(
-        [sys.executable, str(ROOT / "tests/faults/server.py")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"},
-    ) as process:
-        yield Jobs(process, tmp_path_factory.mktemp("jobs") / "errors")
-        process.stdin.close()
+def jobs(tmp_path_factory) -> Jobs:
+    return Jobs(tmp_path_factory.mktemp("jobs") / "errors")

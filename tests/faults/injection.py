@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import torch
+
 from magellan.agent.sac import SAC
+from magellan.cli import main
 from magellan.core import files
 from magellan.jobs import checkpoint
+from magellan.jobs.stopping import END_TIME, JOB, SIGNALS
 from magellan.training.collect import Collector
 from magellan.training.loop import Trainer
 
@@ -30,8 +37,7 @@ def os_error(name: str) -> OSError:
 class StrikingOS:
     """The module `os` with a strike at every call that changes a file; a write is in its middle.
 
-    Args:
-        strike: gets the name of the call and the file it is about; may raise, or kill the process.
+    `strike` gets the name of the call and the file it is about; it may raise, or kill the process.
     """
 
     def __init__(self, strike: Strike) -> None:
@@ -44,19 +50,19 @@ class StrikingOS:
             return real
 
         def call(first: Any, *more: Any) -> Any:
-            file = more[0] if name == "replace" else self._files.get(first, first)
+            file = str(more[0] if name == "replace" else self._files.get(first, first))
+            if name == "close":  # a descriptor that is struck is closed all the same
+                real(first)
+                self._strike(name, file)
+                return None
             if name == "write":
-                half = len(more[0]) // 2
-                written = os.write(first, more[0][:half])
-                self._strike(name, str(file))
-                return written + os.write(first, more[0][half:])
-            if name != "close":
-                self._strike(name, str(file))
+                half = os.write(first, more[0][: len(more[0]) // 2])
+                self._strike(name, file)
+                return half + os.write(first, more[0][half:])
+            self._strike(name, file)
             result = real(first, *more)
-            if name == "close":
-                self._strike(name, str(file))
-            elif name == "open":
-                self._files[result] = str(first)
+            if name == "open":
+                self._files[result] = file
             return result
 
         return call
@@ -92,3 +98,20 @@ class Once:
             self.nth -= 1
             if self.nth == 0:
                 self.action()
+
+
+def job(call: list[str], strikes: list[tuple], errors: str) -> None:
+    """Run a command as in a terminal; it sends itself each signal: (signal, n-th, step, file)."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for name in (END_TIME, JOB):
+        os.environ.pop(name, None)
+    torch.set_num_threads(1)
+    descriptor = os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    for output in (1, 2):
+        os.dup2(descriptor, output)
+    own = [Once(partial(os.kill, os.getpid(), number), *where) for number, *where in strikes]
+    os.fsync = lambda _: None  # a kill, unlike a power cut, loses nothing without it
+    install(lambda step, file: [strike(step, file) for strike in own])
+    sys.exit(main(call))

@@ -1,7 +1,4 @@
-"""What must hold after a fault: tests name it with their cases, docs/faults.md lists it.
-
-`python -m tests.faults.promises` prints the list.
-"""
+"""What must hold after a fault: tests name it with their cases, docs/faults.md lists it."""
 
 from __future__ import annotations
 
@@ -46,9 +43,3 @@ def table() -> str:
         counted = "; ".join(f"{what} ({n})" for what, n in sorted(faults.items()))
         lines.append(f"- **{promise}**: {counted}")
     return "\n".join([*lines, f"- all: {sum(sum(faults.values()) for faults in _FAULTS.values())}"])
-
-
-if __name__ == "__main__":
-    from tests.faults.promises import table as whole  # the registry of the tests, not of this run
-
-    print(whole())

@@ -1,7 +1,6 @@
 """Damaged, truncated or foreign checkpoint files; interrupted or failed saves."""
 
 import random
-import re
 import shutil
 
 import numpy as np
@@ -17,7 +16,7 @@ from magellan.model.files import check_backbone
 from tests.faults.conftest import config, struck
 from tests.faults.injection import Killed, install, os_error
 from tests.faults.promises import INTACT, SAME, SET_ASIDE, UNTOUCHED, WHOLE, fault
-from tests.runs import contents, forge, metadata_of, refusal, signed, tables, trained
+from tests.runs import contents, forge, refusal, tables, trained
 from tests.snippets import raising
 
 SAVE_CALLS = ("open", "write", "fsync", "close", "replace", "open", "fsync", "close", "unlink")
@@ -68,16 +67,17 @@ def test_a_save_makes_exactly_these_calls(saved, monkeypatch):
     assert tuple(seen) == SAVE_CALLS
 
 
-def check_old_or_new(saved: Checkpoints, nth: int) -> None:
-    """A checkpoint counts only after its rename."""
+def after_a_save(saved: Checkpoints, nth: int, error: BaseException) -> BaseException:
+    """Save while a call raises; a checkpoint counts only after its rename. Returns the error."""
+    with struck(raising(error), nth), pytest.raises((Killed, StorageError)) as caught:
+        saved.save(state(4))
     assert number_of(saved) == (3 if nth <= SAVE_CALLS.index("replace") + 1 else 4)
+    return caught.value
 
 
 @fault(WHOLE, "the process ends at any system call of a save", "nth", EACH_CALL)
 def test_a_save_that_ends_half_way_loses_nothing(nth, saved):
-    with struck(raising(Killed()), nth), pytest.raises(Killed):
-        saved.save(state(4))
-    check_old_or_new(saved, nth)
+    after_a_save(saved, nth, Killed())
     saved.remove_partial()
     saved.save(state(5))
     assert number_of(saved) == 5
@@ -87,11 +87,9 @@ def test_a_save_that_ends_half_way_loses_nothing(nth, saved):
 @fault(INTACT, "a system call of a save fails: disk full, no rights, I/O error", "nth", EACH_CALL)
 def test_a_save_that_fails_loses_nothing(nth, saved):
     error = os_error(ERRNOS[nth % len(ERRNOS)])
-    with struck(raising(error), nth), pytest.raises(StorageError) as caught:
-        saved.save(state(4))
-    assert str(saved.folder) in str(caught.value)
-    assert error.strerror in str(caught.value)
-    check_old_or_new(saved, nth)
+    line = str(after_a_save(saved, nth, error))
+    assert str(saved.folder) in line
+    assert error.strerror in line
     assert not list(saved.folder.glob("*.part"))
 
 
@@ -118,7 +116,7 @@ def flipped(content: bytes, where: float) -> bytes:
 
 
 DAMAGE = [
-    *(random.Random(seed).random() for seed in range(6)),  # place of a wrong bit
+    *(random.Random(seed).random() for seed in range(3)),  # place of a wrong bit
     *(0, 7, 1000, -1),  # length of what is left
     pytest.param(bytes(100_000), id="zeros"),
     pytest.param(save({"weight": torch.zeros(3)}, {"format": "pt"}), id="another file"),
@@ -131,18 +129,6 @@ def test_a_damaged_or_foreign_file_is_noticed(case, saved):
     if isinstance(case, float):
         case = flipped(good, case)
     check_falls_back(saved, good[:case] if isinstance(case, int) else case)
-
-
-@pytest.mark.parametrize(
-    "forgery",
-    [{"version": "2"}, {"state": "[" * 100_000}, {"state": '{"a": {"__tensor__": "b"}}'}],
-    ids=["version, as by a wrong bit", "deep", "tensor not there"],
-)
-def test_forged_metadata_is_damage(forgery, saved):
-    content = saved.paths()[-1].read_bytes()
-    metadata, tensors = {**metadata_of(content), **forgery}, load(content)
-    whole = signed(metadata, tensors) if "state" in forgery else save(tensors, metadata)
-    check_falls_back(saved, whole)
 
 
 @fault(UNTOUCHED, "checkpoint of an older or newer version", "version", ("3", "1000"))
@@ -158,24 +144,14 @@ def test_another_format_is_refused_and_not_called_damaged(version, saved, monkey
     assert contents(saved.folder) == before
 
 
-def other_weights(model):
-    weights = load((model / "model.safetensors").read_bytes())
-    weights["model.norm.weight"] *= 2
-    (model / "model.safetensors").write_bytes(save(weights, {"format": "pt"}))
-
-
-def other_tokenizer(model):
-    text = (model / "tokenizer.json").read_text()
-    swapped = text.replace('" cow"', '"X"').replace('" lion"', '" cow"')
-    (model / "tokenizer.json").write_text(swapped.replace('"X"', '" lion"'))
-
-
-@fault(UNTOUCHED, "the backbone's files have changed", "change", (other_weights, other_tokenizer))
-def test_another_backbone_under_the_same_name_is_refused(change, tmp_path):
+@fault(UNTOUCHED, "the backbone's files have changed", "name", ["model.norm.weight"])
+def test_another_backbone_under_the_same_name_is_refused(name, tmp_path):
     model = shutil.copytree(check_backbone("zoo-mini"), tmp_path / "model")
     folder, settings = tmp_path / "run", config(backbone={"model": str(model)})
     first = train(settings, folder, resume=False, progress="none")["backbone"]["sha256"]
-    change(model)
+    weights = load((model / "model.safetensors").read_bytes())
+    weights[name] *= 2
+    (model / "model.safetensors").write_bytes(save(weights, {"format": "pt"}))
     before = contents(folder)
     line = refusal(train, settings, folder, resume=True, progress="none")
     assert line.startswith(f"--resume: {folder}/checkpoints/")
@@ -183,10 +159,9 @@ def test_another_backbone_under_the_same_name_is_refused(change, tmp_path):
     assert contents(folder) == before
 
 
-@fault(UNTOUCHED, "no checkpoint is whole", "number", (1, 2))
+@fault(UNTOUCHED, "no checkpoint is whole", "number", [2])
 def test_when_none_is_whole_all_are_named_and_kept(number, saved):
-    for path in saved.paths()[: 2 - number]:
-        path.unlink()
+    assert len(saved.paths()) == number
     for path in saved.paths():
         path.write_bytes(path.read_bytes()[:-5])
     before = contents(saved.folder)
@@ -195,29 +170,18 @@ def test_when_none_is_whole_all_are_named_and_kept(number, saved):
     assert contents(saved.folder) == before
 
 
-RUNS = [
-    ({"gamma": 0.5}, "agent.gamma is 0.5 here and 0.99 there;"),
-    ({"gamma": 0.5, "n_step": 2, "polyak": 0.5, "batch_size": 8}, " and 1 more;"),
-]
+OTHER = [{"gamma": 0.5, "n_step": 2, "polyak": 0.5, "batch_size": 8}]
 
 
-@fault(UNTOUCHED, "checkpoint of another configuration", "agent, listed", RUNS)
-def test_a_run_with_another_configuration_names_the_keys(agent, listed, saved):
+@fault(UNTOUCHED, "checkpoint of another configuration", "agent", OTHER)
+def test_a_run_with_another_configuration_names_the_keys(agent, saved):
     saved.paths()[-1].write_bytes(b"")  # also if the newest is damaged
     before = contents(saved.folder)
     line = refusal(train, config(agent=agent), saved.folder.parent, resume=True, progress="none")
-    assert "another configuration" in line
-    assert listed in line
+    assert "another configuration: agent." in line
+    assert "agent.gamma is 0.5 here and 0.99 there" in line
+    assert " and 1 more;" in line
     assert contents(saved.folder) == before
-
-
-def test_equal_values_are_no_reason_to_refuse(tmp_path):
-    """The estimator's constants count only for its sampler; the other run has them too."""
-    Checkpoints(tmp_path, config("magellan")).save(state(1))
-    line = refusal(Checkpoints(tmp_path, config("random")).load)
-    values = re.findall(r"\S+ is (\S+) here and ([^\s,;]+) there", line)
-    assert values
-    assert all(here != there for here, there in values)
 
 
 def killed(run, folder):
@@ -254,22 +218,15 @@ def cut(old):
 # One for each part of a run: path below the trainer's state, and another value, or a function of
 # the tensor there. The first window of the collector stands for all.
 FORGED = {
-    "collector/windows/*/tokens": lambda old: old.reshape(1, -1).contiguous(),
     "collector/windows/*/action": 99,
     "collector/positions": fill(10**6),
-    "collector/serials": [[10**9], []],
     "collector/env/elapsed": cut,
-    "collector/policy_rng/bit_generator": "MT19937",
     "replay/fields/discounts": lambda old: old.double(),
-    "replay/added": 10**30,
     "backend/sac/optimizers/joint": 3,
     "backend/competence/snapshots": {},
     "sampler/estimator/snapshots/1": fill(float("nan")),
-    "backend/competence/snapshots/1/head/0.weight": cut,
-    "sampler/step": "x",
     "estimators/observers/per_goal/seen": fill(-1),
     "record/tables/practice/0": [0] * 20,
-    "record/outcomes": fill(99),
     "pending": [{"goals": [10**6], "success": [1.0]}],
 }
 
@@ -279,17 +236,11 @@ def halfway(tmp_path_factory):
     return killed(RICH, tmp_path_factory.mktemp("halfway"))
 
 
-def forged(halfway, folder, where, value):
-    """The newest checkpoint of a copy, with another value at a place in it."""
-    path = Checkpoints(shutil.copytree(halfway, folder), RICH).paths()[-1]
-    forge(path, f"trainer/{where}", value)
-    return path
-
-
 @pytest.mark.slow
 @fault(UNTOUCHED, "a value of a checkpoint is changed, with its checksum", "where", FORGED)
 def test_a_forged_state_is_one_clear_error(where, halfway, tmp_path):
-    path = forged(halfway, tmp_path / "run", where, FORGED[where])
+    path = Checkpoints(shutil.copytree(halfway, tmp_path / "run"), RICH).paths()[-1]
+    forge(path, f"trainer/{where}", FORGED[where])
     before = contents(tmp_path)
     line = refusal(train, RICH, tmp_path / "run", resume=True, progress="none")
     assert line.startswith(f"--resume: {path}")
@@ -299,6 +250,7 @@ def test_a_forged_state_is_one_clear_error(where, halfway, tmp_path):
 
 @pytest.mark.slow
 def test_a_state_with_its_own_values_goes_on(halfway, tmp_path):
-    forged(halfway, tmp_path / "run", "collector/positions", lambda old: old)
+    path = Checkpoints(shutil.copytree(halfway, tmp_path / "run"), RICH).paths()[-1]
+    forge(path, "trainer/collector/positions", lambda old: old)
     train(RICH, tmp_path / "run", resume=True, progress="none")
     assert tables(tmp_path / "run") == tables(trained(RICH, tmp_path / "whole"))

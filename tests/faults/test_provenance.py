@@ -6,20 +6,17 @@ import shutil
 import subprocess
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from magellan import __version__
-from magellan.config import beginning
 from magellan.core.errors import InputError, NotFiniteError
 from magellan.jobs import provenance
 from magellan.jobs.checkpoint import decode
-from magellan.jobs.provenance import LARGEST, LOGGED, Attempts, check_worth_trying, code_version
+from magellan.jobs.provenance import LARGEST, Attempts, check_worth_trying, code_version
 from magellan.jobs.run import train
 from magellan.model import tokenizers
 from magellan.model.files import check_backbone, model_digest
 from tests.faults.conftest import config
-from tests.runs import stopped, tables, trained
+from tests.runs import stopped, tables
 
 
 def git(folder, *arguments):
@@ -42,12 +39,7 @@ def clone(tmp_path):
     return tmp_path
 
 
-CHANGES = {
-    "magellan/data.json": ".dirty",
-    "magellan/new.py": ".dirty",
-    "magellan/new.txt": "",
-    "README.md": "",
-}
+CHANGES = {"magellan/data.json": ".dirty", "magellan/new.py": ".dirty", "magellan/new.txt": ""}
 
 
 @pytest.mark.parametrize("changed", CHANGES)
@@ -88,9 +80,6 @@ def test_every_attempt_records_its_code_libraries_and_machine(tmp_path, monkeypa
     assert first["started"] == manifest["started"]
     assert first["versions"] == second["versions"] == manifest["versions"]
     assert manifest["versions"]["torch"]
-    log = (tmp_path / "run.log").read_text()
-    assert "magellan-bench 0.1.0+second.dirty, python" in log
-    assert "processor A Processor 1234, one core 25.0" in log
 
 
 PLAIN = {"passes": "torch"}
@@ -119,52 +108,27 @@ def test_every_attempt_records_its_format_device_and_passes(tmp_path):
     assert metadata["backbone"] == digest
 
 
-def test_a_run_records_what_its_start_was_made_with(tmp_path):
-    whole = config(phases=[{"until": 10}, {"goals": {"split": "unseen"}, "until": 20}, {}])
-    second = beginning(whole)
-    start = trained(beginning(second), tmp_path / "first")
-    plain = second.backbone.model_copy(update=PLAIN)
-    start = trained(second.model_copy(update={"backbone": plain}), tmp_path / "second", start)
-    stopped(whole, tmp_path / "whole", start=start)
-    manifest = train(whole, tmp_path / "whole", resume=True, progress="none", start=start)
-    assert made(manifest["started_from"]["made_with"]) == MADE
-    assert made(manifest["attempt_log"]) == MADE[:1] * 2
-
-
-OTHERS = {
-    "transformers 4.9, here is": (provenance, "library_versions", lambda: {"transformers": "4.9"}),
-    "other token ids: .* SHA-256 a{12} there": (tokenizers, "digest", lambda _: "a" * 64),
-}
-
-
-@pytest.mark.parametrize("words", OTHERS)
-def test_what_another_library_has_read_is_not_continued(words, tmp_path):
+def test_what_another_library_has_read_is_not_continued(tmp_path):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(*OTHERS[words])
+        patch.setattr(tokenizers, "digest", lambda _: "a" * 64)
         stopped(config(), tmp_path)
     before = sorted((tmp_path / "checkpoints").iterdir())
-    with pytest.raises(InputError, match=rf"^--resume: .*safetensors was made with {words}"):
+    words = r"^--resume: .*safetensors was made with other token ids: .* SHA-256 a{12} there"
+    with pytest.raises(InputError, match=words):
         train(config(), tmp_path, resume=True, progress="none")
     assert sorted((tmp_path / "checkpoints").iterdir()) == before
 
 
 def test_a_digest_is_that_of_the_files_that_count(tmp_path):
     copy = shutil.copytree(check_backbone("zoo-mini"), tmp_path / "copy")
-    files = [copy / name for name in ("config.json", "tokenizer_config.json", "model.safetensors")]
     good = model_digest(copy)
-    (copy / "unread.safetensors").touch()
     (copy / "README.md").write_text("x")
     assert model_digest(copy) == good
-    for path in files:
-        content = path.read_bytes()
-        path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-        assert model_digest(copy) != good, path
-        path.write_bytes(content)
-    # Two files that swap their contents: the same bytes are read in the same order.
-    first, second = (path.read_bytes() for path in files[:2])
-    files[0].write_bytes(second)
-    files[1].write_bytes(first)
-    assert model_digest(copy) != good
+    for name in ("config.json", "tokenizer_config.json", "model.safetensors"):
+        content = (copy / name).read_bytes()
+        (copy / name).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        assert model_digest(copy) != good, name
+        (copy / name).write_bytes(content)
 
 
 START = {"attempt": 1, "identity": "abc", "started": "2026-01-01T00:00:00Z"}
@@ -198,46 +162,17 @@ LINES = [
     json.dumps({**START, **END})[:-1] + ', "peak_memory_mb": Infinity}',
     *("[" * 100_000, "[1]", "\0\1\2", '{"attempt": 2, "star'),
 ]
-VALUES = st.one_of(
-    *(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5)),
-    *(st.just(10**400), st.lists(st.integers(), max_size=2)),
-    st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
-)
-KEYS = ("attempt", "reason", "started", "identity", "resumed_from", "peak_memory_mb", "versions")
-
-
-@settings(max_examples=80)
-@given(
-    lines=st.lists(
-        st.one_of(
-            st.sampled_from(LINES), st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=7)
-        ),
-        max_size=4,
-    )
-)
-def test_any_lines_are_read_counted_and_continued(lines, tmp_path):
-    attempts = written(tmp_path, START, *lines)
-    rows = attempts.read()
-    assert all(type(row["attempt"]) is int and isinstance(row["reason"], str) for row in rows)
-    number = attempts.begin("00000001.safetensors", {"code_version": "1", "versions": {"a": "b"}})
-    summary = attempts.summary()
-    assert json.loads(json.dumps(summary, allow_nan=False)) == summary
-    last = summary["attempt_log"][-1]
-    assert tuple(last) == LOGGED
-    assert (last["attempt"], last["versions"], last["reason"]) == (number, {"a": "b"}, "complete")
-    assert len(summary["attempt_log"]) == summary["attempts"] == len(summary["stop_reasons"])
-    assert 1 < summary["peak_memory_mb"] <= LARGEST
-    attempts.end("complete")
-    assert attempts.read()[-1]["reason"] == "complete"
 
 
 def test_a_run_goes_on_beside_hostile_attempts(undisturbed, tmp_path):
     os.mkfifo(tmp_path / "attempts.jsonl")  # reading it would wait for ever
     assert Attempts(tmp_path, "abc").read() == []
     (tmp_path / "attempts.jsonl").unlink()
-    written(tmp_path, *LINES)
+    rows = written(tmp_path, START, *LINES).read()
+    assert all(type(row["attempt"]) is int and isinstance(row["reason"], str) for row in rows)
     (tmp_path / "manifest.json").write_text("[" * 100_000)
     manifest = train(config(), tmp_path, resume=True, progress="none")
-    assert manifest["attempts"] == 1
+    assert manifest["attempts"] == len(manifest["attempt_log"]) == 1
+    assert 1 < manifest["peak_memory_mb"] <= LARGEST
     assert tables(tmp_path) == undisturbed["random"]
     assert json.loads((tmp_path / "manifest.json").read_text()) == manifest

@@ -17,9 +17,7 @@ from magellan.config import (
     run_model,
 )
 from magellan.config.resolve import nested
-from magellan.config.schema import ExperimentConfig
 from magellan.core.errors import InputError
-from magellan.worlds.little_zoo.goals import CATEGORIES, category_totals, parse_goal_space
 
 
 def outcome(function, *arguments):
@@ -27,24 +25,7 @@ def outcome(function, *arguments):
     try:
         return function(*arguments), None
     except InputError as error:
-        line = str(error)
-        assert line
-        return None, line
-
-
-TOTALS = tuple(category_totals("train").values())
-COUNT = st.one_of(
-    st.integers(0, 6_000), *(st.integers(total - 1, total + 1) for total in TOTALS), st.just(0)
-)
-
-
-@settings(max_examples=150)
-@given(st.tuples(*[COUNT] * len(CATEGORIES)))
-def test_a_mix_is_accepted_exactly_when_the_goals_exist(mix):
-    name = "-".join(map(str, mix))
-    parsed, line = outcome(parse_goal_space, name)
-    exists = sum(mix) > 0 and all(n <= total for n, total in zip(mix, TOTALS, strict=True))
-    assert (parsed == mix) if exists else (repr(name) in line and "allowed" in line)
+        return None, str(error)
 
 
 JUNK = st.one_of(
@@ -63,12 +44,6 @@ DEFAULTS = run_model()().model_dump()
 KEYS = dict.fromkeys([*DEFAULTS, *flat_keys(DEFAULTS)])
 
 
-def assert_whole(config):
-    """Typed, finite, and serialisable to a manifest."""
-    text = json.dumps(config.model_dump(mode="json"), allow_nan=False)
-    assert type(config).model_validate(json.loads(text)) == config
-
-
 @pytest.mark.parametrize("key", KEYS)
 def test_any_value_of_a_run_key_is_taken_or_refused_by_key(key):
     @settings(max_examples=25)
@@ -79,22 +54,9 @@ def test_any_value_of_a_run_key_is_taken_or_refused_by_key(key):
             # Of two incompatible keys either may be named first.
             assert line.startswith(("goal_space = ", key)) or f" {key} = " in line
         else:
-            assert_whole(config)
+            text = json.dumps(config.model_dump(mode="json"), allow_nan=False)
+            assert type(config).model_validate(json.loads(text)) == config
             assert len(identity(config)) == 16
-
-    check()
-
-
-@pytest.mark.parametrize("key", ExperimentConfig.model_fields)
-def test_any_value_of_an_experiment_key_is_taken_or_refused_by_key(key):
-    @settings(max_examples=40)
-    @given(st.one_of(JUNK, st.lists(JUNK, max_size=2)))
-    def check(value):
-        experiment, line = outcome(load_experiment, {"preset": "smoke", key: value})
-        if experiment is None:
-            assert line.startswith(("goal_space = ", key))
-        else:
-            assert_whole(experiment)
 
     check()
 

@@ -11,7 +11,6 @@ from magellan.worlds.little_zoo.goals import parse_goal_space
 from tests.analysis import synthetic
 from tests.inputs import cases
 from tests.snippets import ROOT, contents
-from tests.workflow.conftest import Project, the_error
 
 ZOO_MINI = ROOT / "magellan/backbones/zoo-mini"
 SMALL = ["train", "--preset", "smoke", "--goal-space", "8-4-2-1-1", "--progress", "none"]
@@ -53,15 +52,6 @@ def test_run_configuration(case, tmp_path, refused):
     assert not (tmp_path / "run").exists()
 
 
-@case_of(cases.RUN_FILES)
-def test_file_of_a_run(case, tmp_path, refused):
-    path = tmp_path / "run.yaml"
-    path.write_bytes(cases.unescaped(case).encode("latin1"))
-    arguments = ["train", "--preset", "smoke", "--output", tmp_path / "run", "--config", path]
-    refused(magellan.cli.main, arguments, cases.RUN_FILES[case])
-    assert not (tmp_path / "run").exists()
-
-
 @case_of(cases.GOAL_SPACES)
 def test_goal_space(case, tmp_path, refused):
     words = (f"goal_space | {case!r}", cases.GOAL_SPACES[case])
@@ -93,14 +83,6 @@ def test_command_line_of_the_analysis(case, places, tmp_path, refused):
     assert contents(places["SOURCE"]) == before
 
 
-@case_of(cases.EXPERIMENT_ARGUMENTS)
-def test_experiment_for_the_analysis(case, places, tmp_path, refused):
-    arguments = ["combine", places["RUN"], "--output", tmp_path / "out", "--experiment", case]
-    words = cases.EXPERIMENT_ARGUMENTS[case].replace("RUN", str(places["RUN"]))
-    refused(analysis.__main__.main, arguments, words)
-    assert not (tmp_path / "out").exists()
-
-
 @case_of(cases.TABLES | cases.MANIFESTS)
 def test_combined_tables(case, places, spoiled, tmp_path, refused):
     folder = spoiled(places["TABLES"], (cases.TABLES | cases.MANIFESTS)[case])
@@ -120,14 +102,13 @@ def test_run_folder(case, places, spoiled, tmp_path, refused):
     assert not (tmp_path / "out").exists()
 
 
-@case_of(cases.OUTPUTS | cases.RESUMED)
+@case_of(cases.OUTPUTS)
 def test_folder_to_train_in(case, tmp_path, refused):
     folder = tmp_path / "run"
     (folder / "checkpoints").mkdir(parents=True)
-    (cases.OUTPUTS | cases.RESUMED)[case](folder)
+    cases.OUTPUTS[case](folder)
     before = contents(folder)
-    more = ["--resume"] if case in cases.RESUMED else []
-    refused(magellan.cli.main, [*SMALL, "--output", folder, *more], case)
+    refused(magellan.cli.main, [*SMALL, "--output", folder], case)
     assert contents(folder) == before
 
 
@@ -151,24 +132,6 @@ def test_name_of_a_backbone(files, model, words, tmp_path, refused, monkeypatch)
     arguments = [*SMALL, "--output", tmp_path / "run", "--set", f"backbone.model={model}"]
     refused(magellan.cli.main, arguments, "backbone.model | allowed", words)
     assert not (tmp_path / "run").exists()
-
-
-@pytest.fixture(scope="module")
-def project(tmp_path_factory):
-    return Project(tmp_path_factory.mktemp("project"))
-
-
-@pytest.mark.parametrize(("arguments", "text", "words"), cases.WORKFLOWS)
-def test_experiment_of_the_workflow(arguments, text, words, project):
-    """Snakemake also ends with one error line and creates nothing."""
-    path = project / "mine.yaml"
-    path.write_text(text)
-    before = set(project.folder.iterdir())
-    done = project.snakemake(*(str(path) if word == "FILE" else word for word in arguments))
-    assert done.returncode == 1
-    line = the_error(done)
-    assert all(word.replace("FILE", str(path)) in line for word in words.split(" | ")), line
-    assert set(project.folder.iterdir()) - before <= {project / ".snakemake"}
 
 
 def test_unspoiled_inputs_are_accepted(places, tmp_path):

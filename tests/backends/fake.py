@@ -26,24 +26,16 @@ class Words:
 
 
 class FakeBackend(Backend):
-    """Counts its updates; what it predicts follows from their number and from the prompt's length.
-
-    Attributes:
-        calls: how often each method was called.
-    """
+    """Counts its updates; what it predicts follows from their number and the prompt's length."""
 
     passes = device = dtype = "none"
 
     def __init__(self) -> None:
         self.codec = Codec(Words())
-        self.calls: dict[str, int] = {}
         self.updates = {"sac": 0, "competence": 0}
         self.snapshots: list[int] = []
         self.held: dict[int, Packed] = {}
         self.closed = False
-
-    def _note(self, name: str) -> None:
-        self.calls[name] = self.calls.get(name, 0) + 1
 
     def start_policy(self, settings: AgentConfig, seed: int) -> None:
         assert isinstance(settings, AgentConfig)
@@ -54,7 +46,6 @@ class FakeBackend(Backend):
         self.updates["competence"] = 0
 
     def probabilities(self, states: list[PackedState]) -> np.ndarray:
-        self._note("probabilities")
         counts = np.array([int(state.segments.max()) for state in states])
         weights = np.arange(1, counts.max() + 1) * (np.arange(counts.max()) < counts[:, None])
         return weights / weights.sum(axis=1, keepdims=True)
@@ -70,7 +61,6 @@ class FakeBackend(Backend):
         del self.held[held]
 
     def competence(self, prompts: Packed | int, which: Sequence[Which] = (CURRENT,)) -> np.ndarray:
-        self._note("competence")
         tokens, _ = self.held[prompts] if isinstance(prompts, int) else prompts
         share = (tokens.sum(axis=1) % 97) / 97
         return np.array([share * (1 - 0.9 ** self._age(version)) for version in which])

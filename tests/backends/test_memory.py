@@ -12,6 +12,7 @@ from magellan.jobs.run import train
 from magellan.model.settings import BackboneConfig, BackendConfig
 from tests.backends.models import make
 from tests.runs import stopped, tables
+from tests.snippets import raising
 
 NO_MEMORY = "CUDA out of memory. Tried to allocate 2.00 GiB."
 
@@ -48,26 +49,16 @@ def test_the_largest_that_runs_with_some_to_spare_is_taken(memory_for):
     assert some.memory == f"micro-batch {some.backbone.micro_batch} (auto: tried on cpu)"
 
 
-@pytest.mark.parametrize("error", [RuntimeError(NO_MEMORY), MemoryError("bad alloc")])
-def test_not_even_one_state_is_one_line(error):
-    def work(states):
-        raise error
-
-    with pytest.raises(OutOfMemoryError, match=r"^backend.micro_batch: 'auto': not even one"):
-        find_micro_batch(work, 4, "cpu")
-
-
-def test_another_error_is_not_taken_for_memory():
-    def work(states):
-        raise RuntimeError("shapes differ")
-
-    with pytest.raises(RuntimeError, match=r"^shapes differ$"):
-        find_micro_batch(work, 4, "cpu")
-
-
-def test_written_out_passes_need_none():
-    backend = make("torch", micro_batch="auto")
-    assert (backend.backbone.micro_batch, backend.memory) == (0, "")
+@pytest.mark.parametrize(
+    ("error", "kind", "words"),
+    [
+        (RuntimeError(NO_MEMORY), OutOfMemoryError, r"^backend.micro_batch: 'auto': not even one"),
+        (RuntimeError("shapes differ"), RuntimeError, r"^shapes differ$"),
+    ],
+)
+def test_not_even_one_state_is_one_line_and_another_error_itself(error, kind, words):
+    with pytest.raises(kind, match=words):
+        find_micro_batch(raising(error), 4, "cpu")
 
 
 def test_weights_that_cannot_fit_are_refused_before_they_are_loaded(monkeypatch, tmp_path, capsys):

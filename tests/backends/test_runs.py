@@ -1,41 +1,12 @@
-"""Device and number format of whole runs, as recorded in manifest and log."""
+"""What whole runs import on a machine without a GPU."""
 
-import json
 from importlib.util import find_spec
 
 import pytest
 
-from magellan.cli import main
 from tests.snippets import run_program
 
 SPACE = "40-8-4-2-2"
-BRIEF = {"episodes": 30, "record_outcomes": True}
-
-
-@pytest.fixture(scope="module")
-def half(tmp_path_factory):
-    """Folder of a finished run in bfloat16, with micro-batches."""
-    folder = tmp_path_factory.mktemp("half") / "run"
-    options = ["--sampler", "magellan", "--goal-space", SPACE, "--preset", "smoke", "--seed", "3"]
-    options += ["--device", "auto", "--dtype", "bfloat16", "--set", "backend.micro_batch=8"]
-    settings = [f"budget.{key}={json.dumps(value)}" for key, value in BRIEF.items()]
-    options += [part for setting in settings for part in ("--set", setting)]
-    assert main(["train", *options, "--progress", "none", "--output", str(folder)]) == 0
-    return folder
-
-
-def test_a_replay_is_computed_in_the_format_of_its_options(half, tmp_path, capsys):
-    arguments = ["replay", str(half), "--estimator", "learned"]
-    assert main([*arguments, "--dtype", "bfloat16", "--output", str(tmp_path / "half")]) == 0
-    assert main([*arguments, "--output", str(tmp_path / "full")]) == 0
-    half_table, full_table = (
-        (tmp_path / name / "competence.csv").read_bytes() for name in ("half", "full")
-    )
-    assert half_table != full_table
-    assert main([*arguments, "--dtype", "int4", "--output", str(tmp_path / "none")]) == 2
-    assert "backend.dtype: 'int4' is not allowed" in capsys.readouterr().err
-
-
 IMPORTS = """
 import builtins, runpy, sys
 FOR_GPUS = {"triton", "bitsandbytes", "flash_attn", "xformers", "pynvml", "cupy", "kernels"}

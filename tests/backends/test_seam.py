@@ -26,17 +26,6 @@ def config(sampler: str = "magellan", **layer):
     return resolve_run("smoke", [{"sampler": sampler, "goal_space": SPACE, "seed": 3, **layer}])
 
 
-@pytest.mark.parametrize("sampler", ["magellan", "online"])
-def test_a_run_without_a_model(sampler):
-    trainer = finished(sampler, observers=["learned"])
-    backend = trainer.backend
-    assert trainer.updates == backend.updates["sac"] > 10
-    assert backend.updates["competence"] > 10
-    assert backend.calls["probabilities"] > trainer.updates
-    tables = trainer.record.tables
-    assert {len(tables[name]) > 0 for name in ("evaluation", "competence", "training")} == {True}
-
-
 def test_a_run_without_a_model_imports_none():
     program = (
         "import sys\nfrom tests.backends.test_seam import finished\nfinished()\n"
@@ -59,16 +48,6 @@ def learned(backend: FakeBackend, **settings):
     )
     section = type(config().competence)(**{"refresh": 2, "delay": 4, **settings})
     return make_estimator("learned", parts, section)
-
-
-def test_an_estimator_keeps_as_many_snapshots_as_it_needs():
-    backend = FakeBackend()
-    estimator = learned(backend)  # int(4 / 2 + 1) = 3 snapshots
-    for update in range(1, 21):
-        estimator.update(Outcomes(np.arange(4), np.zeros(4)))
-        refreshes = update // 2
-        ages = range(max(0, refreshes - 2), refreshes + 1)
-        assert backend.snapshots == [2 * age for age in ages]
 
 
 def test_remembered_scores_are_those_of_their_snapshots():

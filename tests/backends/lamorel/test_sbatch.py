@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from tests.backends.lamorel.launching import ROOT
+from tests.snippets import ROOT
 
 SAMPLERS = ("random", "online", "ek_online", "magellan")
 RECORDING = '#!/bin/bash\necho "$(basename "$0") $LAMOREL_PORT $*" >> {calls}\n{more}\n'
@@ -45,8 +45,6 @@ def test_each_sampler_has_a_job_for_each_seed(project, sampler):
 @pytest.mark.parametrize(
     ("file", "words", "job_name"),
     [
-        ("lamorel.sbatch", ("online",), "anything"),
-        ("lamorel_online.sbatch", (), "lamorel_online.sbatch"),
         ("lamorel_magellan.sbatch", ("online",), "lamorel_magellan.sbatch"),
         ("lamorel_magellan.sbatch", (), "online.sl"),  # as the paper calls it: Slurm runs a copy
     ],
@@ -54,22 +52,6 @@ def test_each_sampler_has_a_job_for_each_seed(project, sampler):
 def test_the_sampler_is_the_first_word_or_in_the_name_of_the_job(project, file, words, job_name):
     [line] = called(project, file, *words, SLURM_JOB_NAME=job_name)
     assert "--config-name local_gpu_config_online " in line
-
-
-def test_a_job_without_a_sampler_is_refused(project):
-    command = ["bash", "slurm/lamorel.sbatch"]
-    result = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
-    assert result.returncode == 2
-    assert result.stderr.startswith("error: there is no config/little_zoo/local_gpu_config_lamorel")
-
-
-def test_configurations_of_another_folder(project):
-    [usual] = called(project, "lamorel_online.sbatch")
-    assert f"--config-path {project}/config/little_zoo " in usual
-    (project / "calls").unlink()
-    (project / "mine").symlink_to("config/little_zoo")
-    [own] = called(project, "lamorel_online.sbatch", LAMOREL_CONFIGS="mine")
-    assert f"--config-path {project}/mine " in own
 
 
 def test_a_job_that_stopped_early_is_put_back_and_goes_on(project):
@@ -104,9 +86,3 @@ def test_a_job_that_comes_no_further_is_not_put_back_for_ever(project):
     assert len([line for line in lines if line.startswith("scontrol")]) == 1
     called(project, "lamorel_random.sbatch", ends=saves(3), SLURM_JOB_ID="7")
     assert (project / "calls").read_text().splitlines()[-1].startswith("scontrol")
-
-
-def test_a_job_that_failed_is_not_put_back(project):
-    with pytest.raises(subprocess.CalledProcessError):
-        called(project, "lamorel_random.sbatch", ends="exit 1", SLURM_JOB_ID="7")
-    assert len((project / "calls").read_text().splitlines()) == 1

@@ -20,7 +20,7 @@ def config(sampler="random", **layer):
     return resolve_run("grpo", [given, small, {"budget": BUDGET}, layer])
 
 
-@pytest.mark.parametrize("name", ["learnability", "mopps", "plr", "ek_online"])
+@pytest.mark.parametrize("name", ["mopps", "plr"])
 def test_a_sampler_is_told_what_a_curriculum_tells_it(name):
     trainer = make_trainer(config(name, budget={"steps": 9_000, "evaluate_every": 9_000}))
     kinds = trainer.goals.categories_at(np.arange(len(trainer.goals)))

@@ -7,24 +7,11 @@ import pytest
 
 from magellan.config import resolve_run
 from magellan.config.schema import RewardConfig
-from magellan.core.codec import PackedState
 from magellan.core.randomness import STREAMS, choose, stream
 from magellan.model.chat import Chat
-from magellan.samplers.base import GoalSampler
-from magellan.training.collect import Evaluator, uniform
+from magellan.training.collect import Evaluator
 from magellan.training.loop import Trainer
 from tests.runs import SPACE
-
-
-def state(candidates: int) -> PackedState:
-    segments = np.repeat(np.arange(candidates + 1, dtype=np.int8), 2)
-    return PackedState(np.zeros(len(segments), np.int32), segments)
-
-
-def test_uniform_play_is_over_each_states_candidates():
-    policy = uniform([state(2), state(5), state(1)])
-    expected = [[0.5, 0.5, 0, 0, 0], [0.2] * 5, [1, 0, 0, 0, 0]]
-    np.testing.assert_allclose(policy, expected)
 
 
 def test_choices_follow_the_probabilities_and_never_the_impossible():
@@ -55,40 +42,17 @@ def test_random_steps_do_not_ask_the_policy(monkeypatch):
     assert steps == [32, 40, 48, 56] + [64 + 8 * i for i in range(24)]
 
 
-class OddAreExplored(GoalSampler):
-    """Reports goals at odd positions as exploration."""
-
-    def sample(self, n):
-        goals = super().sample(n)
-        self.explored = goals % 2 == 1
-        return goals
-
-
-def test_an_episode_keeps_whether_its_own_goal_was_explored():
-    trainer = Trainer(resolve_run("smoke", [{"goal_space": SPACE}]))
-    trainer.sampler.__class__ = OddAreExplored
-    trainer.collector.restart(trainer.goals, trainer.sampler, None)
-    steps = [trainer.collector.step() for _ in range(40)]
-    goals = np.concatenate([outcomes.goals for outcomes in steps])
-    assert len(goals) > 30
-    assert {0, 1} == set(goals % 2)
-    explored = np.concatenate([outcomes.explored for outcomes in steps])
-    np.testing.assert_array_equal(explored, goals % 2)
-
-
 EPSILON = {"epsilon_start": 0.5, "epsilon_end": 0.5}
 
 
 @pytest.mark.parametrize(
     ("layer", "expected"),
     [
-        ({"samplers": dict.fromkeys(EPSILON, 0.0)}, {0}),
-        ({"samplers": dict.fromkeys(EPSILON, 1.0)}, {1}),
         ({"samplers": EPSILON}, {0, 1}),
         ({"sampler": "random"}, {1}),
         ({"sampler": "scripted"}, {-1}),
     ],
-    ids=["never", "always", "half", "random", "scripted"],
+    ids=["half", "random", "scripted"],
 )
 def test_the_share_of_explored_episodes_is_epsilon(layer, expected):
     space = {"sampler": "ek_online", "goal_space": SPACE}
@@ -100,7 +64,7 @@ def test_the_share_of_explored_episodes_is_epsilon(layer, expected):
         assert 0.3 < explored.mean() < 0.7
 
 
-@pytest.mark.parametrize("wrong", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("wrong", [0.0, 0.3])
 def test_an_evaluator_errs_at_the_ends_of_episodes_only(wrong):
     given = {"goal_space": SPACE, "rewards": {"false_positive": wrong, "false_negative": wrong}}
     trainer = Trainer(resolve_run("smoke", [given]))
@@ -160,11 +124,8 @@ def test_who_reads_the_last_observation_sees_what_the_world_says():
     ("answer", "success", "unread"),
     [
         ("yes", 1, 0),
-        (" Yes, it was.", 1, 0),
         ("no", 0, 0),
         ("yesterday", 0, 1),
-        ("The goal? Yes", 0, 1),
-        ("", 0, 1),
         (None, 0, 1),
     ],
 )

@@ -9,7 +9,6 @@ import pytest
 from magellan.competence import EstimatorParts, Outcomes, make_estimator
 from magellan.core.codec import Codec, PackedState
 from magellan.model.loading import load_model
-from magellan.training import evaluate as evaluation
 from magellan.training.collect import uniform
 from magellan.training.evaluate import (
     by_category,
@@ -19,7 +18,7 @@ from magellan.training.evaluate import (
     evaluation_sets,
 )
 from magellan.worlds.little_zoo import CATEGORIES, FEASIBLE, GoalSpace, WholeSpace
-from magellan.worlds.little_zoo.vocabulary import HELD_OUT_OBJECTS, TRAIN_OBJECTS
+from magellan.worlds.little_zoo.vocabulary import HELD_OUT_OBJECTS
 
 
 @pytest.fixture(scope="module")
@@ -81,21 +80,16 @@ def test_as_many_goals_per_category_as_there_are(sets):
 
 
 def test_training_side_is_part_of_the_training_goals_and_unseen_side_is_not(sets):
-    training = GoalSpace.named("25k", 0)
     chosen = codes(sets["train"])
-    assert np.isin(chosen, training.indices).all()
+    assert np.isin(chosen, GoalSpace.named("25k", 0).indices).all()
     assert len(np.unique(chosen)) == len(chosen)
     for position in range(len(sets["unseen"].positions)):
-        goal = sets["unseen"].space.goal(position)
-        assert goal.text.split()[1] in HELD_OUT_OBJECTS
-        assert goal.objects[0] == goal.text.split()[1]
-        assert set(goal.objects[1:]) <= set(TRAIN_OBJECTS)
+        assert sets["unseen"].space.goal(position).text.split()[1] in HELD_OUT_OBJECTS
 
 
-@pytest.mark.parametrize("split", ["train", "unseen"])
-def test_every_feasible_goal_is_played_once(sets, tokenizer, split):
-    outcome = play(Grasper(tokenizer), Codec(tokenizer), sets[split], seed=1)
-    carnivores = 32 if split == "train" else 64
+def test_every_feasible_goal_is_played_once(sets, tokenizer):
+    outcome = play(Grasper(tokenizer), Codec(tokenizer), sets["train"], seed=1)
+    carnivores = 32
     others = {"grow_plant": (64, 0.0), "grow_herbivore": (64, 0.0)}
     assert outcome == {"grasp": (64, 1.0), **others, "grow_carnivore": (carnivores, 0.0)}
 
@@ -131,17 +125,6 @@ def test_the_same_draws_at_every_evaluation(sets, tokenizer):
 
     assert rates(1) == rates(1) != rates(2)
     assert 0.0 < rates(1)["grasp"][1] < 0.4
-
-
-def test_episodes_for_an_estimator_are_played_in_pieces(sets, tokenizer, monkeypatch):
-    codec, agent, goals = Codec(tokenizer), Grasper(tokenizer), sets["train"]
-    monkeypatch.setattr(evaluation, "MAX_PARALLEL", 50)
-    rng = np.random.default_rng(0)
-    success = evaluation.play_many(agent, codec, goals.space, goals.positions, rng)
-    grasp = goals.categories == CATEGORIES.index("grasp")
-    assert success[grasp].all()
-    assert not success[~grasp].any()
-    assert evaluation.play_many(agent, codec, goals.space, goals.positions[:0], rng).shape == (0,)
 
 
 @pytest.mark.parametrize("name", ["per_goal", "expert_buckets"])

@@ -6,7 +6,7 @@ import pytest
 
 from magellan.config import resolve_run
 from magellan.core.errors import InputError
-from magellan.jobs.checkpoint import Checkpoints, decode
+from magellan.jobs.checkpoint import decode
 from magellan.jobs.run import train
 from magellan.launcher.run import resumes
 from tests.runs import tables, trained
@@ -40,29 +40,13 @@ def test_a_run_goes_on_from_one(whole, tmp_path):
     assert sorted(path.name for path in output.iterdir() if path.name.isdecimal()) == ["100"]
 
 
-def test_going_back_counts_more_than_what_was_newer(whole, tmp_path):
-    output = tmp_path / "run"
-    output.mkdir()
-    newest = Checkpoints(whole, config()).load()
-    Checkpoints(output, config()).save(newest.state)
-    assert resumes(config(), output, output)
-    assert resumes(config(), output, whole / "50")
-    assert Checkpoints(output, config()).load().state["trainer"]["episodes"] < 100
-
-
 def test_what_cannot_be_gone_on_from(whole, tmp_path):
     """For a run's own checkpoint, the error does not ask to train another run again."""
     assert not resumes(config(), tmp_path / "run", None)
     with pytest.raises(InputError, match=r"^rl_script_args.loading_path: .* holds no checkpoint; "):
         resumes(config(), tmp_path / "run", tmp_path)
-    other = r"^rl_script_args.loading_path: .*another configuration.*there; name another checkpoint"
-    with pytest.raises(InputError, match=rf"{other} of this run$"):
+    with pytest.raises(InputError, match=r"^rl_script_args.loading_path: .*another configuration"):
         resumes(config(seed=1), tmp_path / "run", whole / "50")
-    shutil.copytree(whole / "50", tmp_path / "50")
-    [path] = (tmp_path / "50" / "checkpoints").iterdir()
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(InputError, match=r"is damaged .*; name another checkpoint of this run$"):
-        resumes(config(), tmp_path / "run", tmp_path / "50")
 
 
 def test_what_another_run_has_kept_is_not_taken_for_this_ones(whole, tmp_path):
@@ -76,12 +60,3 @@ def test_what_another_run_has_kept_is_not_taken_for_this_ones(whole, tmp_path):
     assert sorted(tmp_path.rglob("*")) == before
     train(config(), tmp_path / "run", True, "none")
     assert tables(tmp_path / "run") == tables(whole)
-
-
-def test_a_link_at_its_place_is_refused(tmp_path):
-    (tmp_path / "elsewhere").mkdir()
-    output = tmp_path / "run"
-    (output / "50").mkdir(parents=True)
-    (output / "50/checkpoints").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(InputError, match=r"^--output: .* is a symbolic link; allowed"):
-        train(config(), output, False, "none")

@@ -48,16 +48,6 @@ def practise(learned: LearnedCompetence, updates: int) -> None:
         learned.update(outcomes(learned))
 
 
-def state(learned: LearnedCompetence):
-    """State of the estimator and of its backend, as in a checkpoint."""
-    return {"estimator": learned.state_dict(), "backend": learned.backend.state_dict()}
-
-
-def load(learned: LearnedCompetence, state) -> None:
-    learned.backend.load_state_dict(state["backend"])
-    learned.load_state_dict(state["estimator"])
-
-
 def snapshot(learned: LearnedCompetence):
     backbone, head = learned.backend.backbone, learned.backend.head
     groups = {name: backbone.adapter(name) for name in ADAPTERS}
@@ -143,14 +133,6 @@ def test_it_learns_which_goals_succeed():
     assert now[grasp].mean() - now[~grasp].mean() > 0.4
 
 
-def test_no_outcomes_no_step():
-    learned = make(refresh=100, delay=100)
-    before = snapshot(learned)
-    learned.update(Outcomes(np.zeros(0, int), np.zeros(0)))
-    assert moved(before, snapshot(learned)) == set()
-    assert learned.last_loss is None
-
-
 def test_a_gradient_step_every_few_updates():
     learned = make(refresh=100, delay=100, update_every=3)
     for update in range(1, 8):
@@ -186,13 +168,3 @@ def test_a_pool_is_drawn_anew_at_each_refresh_and_scored_now_and_delayed():
     assert all(len(set(pool.tolist())) == 6 for pool in pools)
     assert len({tuple(sorted(pool.tolist())) for pool in pools}) == 4
     assert np.abs(np.subtract(*competence(learned))).max() > 1e-3
-
-
-def test_every_goal_comes_into_the_pool_equally_often():
-    learned = make(**POOL)
-    learned.predict = lambda goals, positions: (np.zeros(len(positions)),) * 2
-    counts = np.zeros(32)
-    for _ in range(1_600):
-        learned._refresh()
-        counts[learned.candidates()] += 1
-    np.testing.assert_allclose(counts, 1_600 * 6 / 32, atol=5 * np.sqrt(300))

@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
-from tokenizers import Regex, pre_tokenizers
+from tokenizers import pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from magellan.competence.prompt_tokens import PromptTokens
 from magellan.core.codec import Codec, stack
-from magellan.core.errors import InputError
 from magellan.model.loading import load_model
 from magellan.worlds import WORLDS
 from magellan.worlds.little_zoo import GoalSpace, WholeSpace
@@ -25,19 +24,10 @@ def bpe(pre_tokenizer) -> PreTrainedTokenizerFast:
     return fast(in_bytes(pre_tokenizer, prompts))
 
 
-def whole_text():
-    """Merges may span words, commas and lines."""
-    split = pre_tokenizers.Split(Regex("Inventory"), behavior="isolated")
-    return pre_tokenizers.Sequence(
-        [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
-    )
-
-
 TOKENIZERS = {
     "zoo-mini": (lambda: load_model("zoo-mini")[1], True),
     "words and pieces": (lambda: bpe(pre_tokenizers.ByteLevel(add_prefix_space=False)), True),
     "prefixed": (lambda: bpe(pre_tokenizers.ByteLevel(add_prefix_space=True)), False),
-    "whole text": (lambda: bpe(whole_text()), False),
 }
 
 
@@ -79,11 +69,3 @@ def test_the_trial_sets_every_part_beside_every_part_that_can_follow(split):
     some = np.random.default_rng(3).integers(SPLITS[split].size, size=200_000)
     trial = PARTS.trial(split)
     assert pairs(WholeSpace(split), some) <= pairs(trial, np.arange(len(trial)))
-
-
-def test_a_text_without_tokens_is_refused() -> None:
-    codec = Codec(fast(in_bytes(pre_tokenizers.ByteLevel(), ["grow"])))
-    with pytest.raises(InputError, match=r"^world: prompt '' is not allowed"):
-        codec.pack(["grow", ""], [(), ()])
-    with pytest.raises(InputError, match=r"^world: action '' is not allowed"):
-        codec.pack(["grow", "grow"], [("grow",), ("grow", "")])

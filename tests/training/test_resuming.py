@@ -14,13 +14,12 @@ ERRORS = {"false_positive": 0.3, "false_negative": 0.2}
 SHORT = {"episodes": 40, "evaluate_every": 40}
 RUNS = {
     "steps": config(budget={"steps": 700, "evaluate_every": 300, "record_outcomes": True}),
-    "updates": config(budget={"updates": 21, "evaluate_every": 10, "record_outcomes": True}),
     "watched by all": config(
         observers=watchers("magellan"), budget={"record_goals": True}, **EVALUATED
     ),
     **{
         adapter: config(competence={"refresh": 2, "delay": 4, "adapter": adapter}, budget=SHORT)
-        for adapter in ("shared", "policy", "frozen", "ignored")
+        for adapter in ("shared", "ignored")
     },
     "ignored, then fewer goals": config(
         competence={"refresh": 1, "delay": 20, "adapter": "ignored"},
@@ -29,7 +28,6 @@ RUNS = {
     ),
     "regions": config("regions", competence=GROUPS),
     "frontier": config("frontier", competence={"refresh": 2, "delay": 4}, frontier={"kinds": 6}),
-    "rule over regions": config("learnability", samplers={"estimator": "learned_groups"}),
     "asked": config(
         "experimenter_goals",
         experimenter_goals={"ask_every": 3, "retrieved": 3},
@@ -45,7 +43,6 @@ RUNS = {
         phases=[{"until": 60, "sampler": "vds"}, {"goals": {"split": "unseen"}}],
         alp_gmm={"fit_every": 50},
     ),
-    "goals by pool": config(competence={"pool": 16}, budget=SHORT),
     "answers": resolve_run(
         "grpo",
         [

@@ -4,13 +4,9 @@ import pytest
 
 from magellan.cli import main
 from magellan.config import RunConfig, identity, resolve_run
-from magellan.core.errors import InputError
-from magellan.jobs import run
-from magellan.jobs.run import train
 from magellan.training.loop import Trainer
 from tests import runs
 from tests.runs import SPACE, tables, trained
-from tests.snippets import raising
 
 
 def config(sampler: str = "magellan", **budget) -> RunConfig:
@@ -34,14 +30,6 @@ def test_evaluation_touches_no_training_stream(undisturbed, tmp_path):
     for name in ("practice", "training"):
         assert rarely[name] == undisturbed[name]
     assert rarely["evaluation"] != undisturbed["evaluation"]
-
-
-def test_a_failing_construction_leaves_no_litter(tmp_path, monkeypatch):
-    broken = raising(InputError("backbone.model: weights are missing"))
-    monkeypatch.setattr(run, "make_trainer", broken)
-    with pytest.raises(InputError, match="weights are missing"):
-        train(config(), tmp_path / "new" / "run", resume=False, progress="none")
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_state_before_the_first_update_is_kept_too():

@@ -15,7 +15,6 @@ from analysis.tables.printing import chance, render
 from magellan.core.errors import InputError
 from magellan.tools import axes
 from tests.pages import REFERENCE, between_markers, frontier_tests, page
-from tests.test_curriculum import OF_MODELS, without
 
 
 def test_the_learner_is_what_the_protocol_says():
@@ -42,19 +41,6 @@ def test_features_tell_the_category_of_three_goals_in_four():
     right = vectors[:, :5].argmax(axis=1) == goals.categories_at(where)
     assert 0.65 < right.mean() < 0.85
     assert len({vector.tobytes() for vector in vectors}) == len(where)
-
-
-def test_samplers_that_read_no_goals_need_no_torch(tmp_path):
-    path = tmp_path / "axes.csv"
-    code = f"""
-from pathlib import Path
-from magellan.tools import axes
-axes.UPDATES, axes.AXES = 3, {{}}
-axes.table(["online", "oracle"], 1, Path({str(path)!r}), print)
-"""
-    printed = without(("torch", *OF_MODELS), code)
-    assert printed.splitlines() == ["online: base 0", "oracle: base 0"]
-    assert len(path.read_text().splitlines()) == 3
 
 
 @pytest.mark.parametrize("name", axes.READ_ALL)
@@ -91,13 +77,9 @@ def test_a_table_goes_on_and_gives_up(tmp_path, monkeypatch):
     assert [",".join(row) for row in after[:5]] == before
     given_up = [row for row in after if row[0] == "ek_eval"]
     assert [row[4:7] for row in given_up] == [["1", "", ""]] * 2
-    for content in (b"a,b\n1,2\n", b"\xff", None):
-        path.unlink()
-        path.mkdir() if content is None else path.write_bytes(content)
-        with pytest.raises(InputError, match="allowed: a new file, or an axes table"):
-            axes.table(["random"], 1, path, print)
-    with pytest.raises(InputError, match="'rndom' is unknown"):
-        axes.table(["rndom"], 1, path, print)
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(InputError, match="allowed: a new file, or an axes table"):
+        axes.table(["random"], 1, path, print)
 
 
 def test_standings_by_hand():
@@ -117,17 +99,6 @@ def test_standings_by_hand():
         standings({"floor": floor[:1], "a": floor[:1]}, tracks, "floor")
     with pytest.raises(InputError, match="the same two or more of each"):
         standings({"floor": floor[:9], "a": floor[1:]}, tracks, "floor")
-
-
-def test_a_rule_that_is_given_up_after_some_seeds_has_no_standing():
-    rows = pd.DataFrame(
-        [(rule, seed, seed / 10) for rule in ("random", "oracle", "pcl") for seed in (2, 1)],
-        columns=["sampler", "seed", "success"],
-    ).assign(track="same")
-    rows.loc[rows.index[-1], "success"] = np.nan
-    scores, _ = study.scores_of(rows)
-    assert list(scores) == ["random", "oracle"]
-    assert scores["random"].to_dict() == {1: 0.1, 2: 0.2}
 
 
 def test_the_pages_are_those_of_the_tables():

@@ -1,21 +1,16 @@
 """An agent's folder holds the agent: `peft` and the card's own code predict the same."""
 
-import json
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
-from peft import AutoPeftModelForCausalLM
 
 from magellan.backends import CURRENT, DELAYED
 from magellan.core.codec import stack
-from magellan.core.errors import StorageError
-from magellan.jobs import export
 from magellan.jobs.export import _adapters_and_heads, agent_files, write_agent
 from magellan.jobs.provenance import Origin
-from magellan.model.files import check_backbone
 from tests.agent.tiny import CANDIDATES, PROMPTS, close, in_float64, write
 from tests.tools.agents import CRITIC, config_of, make, state_of
 
@@ -26,11 +21,9 @@ FOLDER = Path("agent")
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
     """Folders of the language models by name."""
-    folders = {}
-    for family in ("t5", "gpt2"):
-        folders[family] = str(tmp_path_factory.mktemp(family))
-        write(folders[family], family)
-    return {"zoo-mini": "zoo-mini", **folders}
+    folder = str(tmp_path_factory.mktemp("t5"))
+    write(folder, "t5")
+    return {"zoo-mini": "zoo-mini", "t5": folder}
 
 
 def exported(folder, config):
@@ -44,7 +37,7 @@ def exported(folder, config):
     ("score", "targets", "mode"),
     [("logit_sum", "attention_qv", "merged"), ("log_prob_sum", "all_linear", "per_token")],
 )
-@pytest.mark.parametrize("model", ["zoo-mini", "t5", "gpt2"])
+@pytest.mark.parametrize("model", ["zoo-mini", "t5"])
 def test_the_code_on_the_card_predicts_what_the_agent_predicts(
     models, model, score, targets, mode, tmp_path, monkeypatch
 ):
@@ -52,9 +45,10 @@ def test_the_code_on_the_card_predicts_what_the_agent_predicts(
     (tmp_path / "there").mkdir()
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "there")
+    name = model
     if model != "zoo-mini":
-        Path("my-model").symlink_to(models[model])
-    name = "zoo-mini" if model == "zoo-mini" else "my-model"
+        name = "my-model"
+        Path(name).symlink_to(models[model])
     config = config_of(name, score, lora_targets=targets, lora_mode=mode)
     backend = exported(Path("agent"), config)
     card = Path("agent/README.md").read_text()
@@ -82,16 +76,6 @@ def test_the_code_on_the_card_predicts_what_the_agent_predicts(
     assert np.abs(np.subtract(*exact[2])).min() > 1e-3
     for values in zip(found, expected, exact, strict=True):
         close(*values)
-
-
-def test_the_adapter_names_its_model_and_its_settings(tmp_path):
-    exported(tmp_path / "agent", config_of("zoo-mini", lora_targets="attention_qv"))
-    model = AutoPeftModelForCausalLM.from_pretrained(tmp_path / "agent/policy")
-    assert model.peft_config["default"].r == 4
-    config = json.loads((tmp_path / "agent/policy/adapter_config.json").read_text())
-    assert config["base_model_name_or_path"] == str(check_backbone("zoo-mini"))
-    assert (config["r"], config["lora_alpha"], config["task_type"]) == (4, 6.0, "CAUSAL_LM")
-    assert {name.rpartition(".")[2] for name in config["target_modules"]} == {"q_proj", "v_proj"}
 
 
 def card_of(config, state):
@@ -145,21 +129,6 @@ def test_of_a_run_with_phases_the_last_one_counts():
     state["next_evaluation"] = 121
     assert "not complete" in card_of(config, {**state, "phase": 1})
     assert "not complete" not in card_of(config, state)
-
-
-def test_a_disk_that_is_full_leaves_nothing(tmp_path, monkeypatch):
-    files = {"policy/a": b"1", "README.md": b"2"}
-    written = []
-
-    def full(path, content):
-        written.append(path)
-        if len(written) == 2:
-            raise StorageError("full")
-
-    monkeypatch.setattr(export, "write_atomically", full)
-    with pytest.raises(StorageError, match="full"):
-        write_agent(tmp_path / "agent", files)
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

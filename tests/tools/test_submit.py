@@ -90,17 +90,6 @@ def published(file, folder, name):
     return shutil.copy(file, folder / "submissions" / f"{name}.py")
 
 
-def test_a_card_is_checked_under_the_name_that_the_page_gives_the_file(write, tmp_path):
-    file, folder = write("squared"), tmp_path / "out"
-    file = file.rename(file.with_name("my rule.py"))
-    assert submitted(file, folder) == 0
-    assert "`squared.py`, SHA-256" in (folder / "squared.md").read_text()
-    assert submitted(file, folder, "--check", folder / "squared.json") == 0
-    (folder / "submissions").mkdir()
-    there = published(file, folder, "squared")
-    assert submitted(there, tmp_path, "--check", folder / "submissions/squared.json") == 0
-
-
 def test_a_sampler_gets_a_card_that_its_file_is_checked_against(write, tmp_path, capsys):
     file, folder = write("squared"), tmp_path / "out"
     assert submitted(file, folder) == 0
@@ -112,9 +101,7 @@ def test_a_sampler_gets_a_card_that_its_file_is_checked_against(write, tmp_path,
     capsys.readouterr()
     for change, word in (
         ({"contract": []}, "contract"),
-        ({"track": "groups given"}, "track"),
         ({"runs": [{**_run("0" * 16), "success": 1.5}]}, "success"),
-        ({"best": True}, "best"),
     ):
         card.write_text(json.dumps(found | change))
         assert submitted(file, folder, "--check", card) == 2
@@ -178,23 +165,3 @@ def test_a_sampler_that_reads_groups_is_among_those_that_are_given_them(write):
     file = write("groups", READS_GROUPS, kind="Mine")
     assert track_of(submit.registered_by(file)) == GROUPS
     assert track_of(submit.registered_by(write("single"))) == SAME
-
-
-def test_a_card_needs_a_folder(write, tmp_path, capsys):
-    file = write("fine")
-    assert submitted(file, file) != 0
-    assert f"{file} cannot be written" in capsys.readouterr().err
-
-
-def test_a_file_registers_one_sampler(write, tmp_path, capsys):
-    file = write("first")
-    second = file.read_text().split("from magellan")[1].split("\n", 1)[1].replace("first", "second")
-    file.write_text(file.read_text() + second)
-    assert submitted(file, tmp_path) == 2
-    assert "registers first, second; allowed: exactly one sampler" in capsys.readouterr().err
-    file.write_text("pass\n")
-    shutil.move(file, tmp_path / "nothing.py")
-    assert submitted(tmp_path / "nothing.py", tmp_path) == 2
-    assert "registers no sampler" in capsys.readouterr().err
-    assert submitted(write("third"), tmp_path, "--runs", 11) == 2
-    assert "--runs: 11 is not allowed; allowed: 0 to 10" in capsys.readouterr().err

@@ -57,12 +57,6 @@ class Rows:
         return Rows(**self.columns, **{name: values})
 
 
-class Stream:
-    """A data set without a length."""
-
-    column_names = ("prompt",)
-
-
 class StandIn(Trainer):
     """The parts of `GRPOTrainer` that the hook is about; `train` practises so many batches."""
 
@@ -172,7 +166,7 @@ def test_a_curriculum_gets_each_answer_once_and_draws_by_it(hook: Any, tmp_path:
     assert grpo.logged["curriculum/coverage"] == grpo.curriculum.metrics()["coverage"] > 0
 
 
-@pytest.mark.parametrize("kind", [torch.bfloat16, list, "graph", "infinite"])
+@pytest.mark.parametrize("kind", [torch.bfloat16, "graph", "infinite"])
 def test_rewards_come_in_any_form(hook: Any, tmp_path: Path, kind: Any) -> None:
     """Numbers of any format, also with a graph; what is not finite is lost."""
 
@@ -182,7 +176,7 @@ def test_rewards_come_in_any_form(hook: Any, tmp_path: Path, kind: Any) -> None:
             return [float("-inf") if number < 14 else 0.7 for number in goal]
         if kind == "graph":
             return rewards.requires_grad_() * 1.0
-        return rewards.tolist() if kind is list else rewards.to(kind)
+        return rewards.to(kind)
 
     grpo = trainer(hook, tmp_path, reward_funcs=judge, solved=0.7)
     for _ in range(2):
@@ -193,28 +187,18 @@ def test_rewards_come_in_any_form(hook: Any, tmp_path: Path, kind: Any) -> None:
     assert grpo.curriculum.metrics()["lost"] == (4 if kind == "infinite" else 0)
 
 
-@pytest.mark.parametrize(
-    ("saves", "multiple"),
-    [
-        ({"save_steps": 5}, 4),
-        ({"save_steps": 8}, None),
-        ({"save_steps": 0.5, "max_steps": 16}, None),
-        ({"save_steps": 5, "gradient_accumulation_steps": 6}, 4),
-        ({"save_steps": 5, "save_strategy": "epoch"}, None),
-    ],
-)
+@pytest.mark.parametrize(("strategy", "warned"), [("steps", True), ("epoch", False)])
 def test_checkpoints_between_two_generations_are_warned_of(
-    hook: Any, tmp_path: Path, saves: dict[str, Any], multiple: int | None
+    hook: Any, tmp_path: Path, strategy: str, warned: bool
 ) -> None:
-    """Answers are generated every 4 * 2 passes, and a step has two of them unless said."""
-    usual = {"save_strategy": "steps", "steps_per_generation": 4, "num_iterations": 2}
-    usual |= {"gradient_accumulation_steps": 2, "max_steps": -1}
+    """Answers are generated every 4 * 2 passes, and a step has two of them."""
+    saves = {"save_strategy": strategy, "save_steps": 5, "max_steps": -1, "num_iterations": 2}
+    saves |= {"gradient_accumulation_steps": 2, "steps_per_generation": 4}
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        trainer(hook, tmp_path, saves=usual | saves)
+        trainer(hook, tmp_path, saves=saves)
     found = [str(warning.message) for warning in said if "save_steps" in str(warning.message)]
-    assert len(found) == (multiple is not None)
-    assert all(words.endswith(f"allowed: a multiple of {multiple}") for words in found)
+    assert [words.endswith("allowed: a multiple of 4") for words in found] == [True] * warned
 
 
 def test_the_column_of_goals_is_kept(hook: Any, tmp_path: Path) -> None:
@@ -230,11 +214,9 @@ def test_the_judge_is_the_one_that_is_named(hook: Any, tmp_path: Path) -> None:
 
     grpo = trainer(hook, tmp_path, reward_funcs=[partly, small], judge=1, solved=0.25)
     assert grpo.reward_funcs[0] is partly
-    assert grpo.reward_funcs[1].__name__ == "small"
-    for step in (1, 2):
+    for _ in range(2):
         grpo.answer([1, 14])
         grpo.report()
-        assert grpo.curriculum.sampler.step == step
     now, _ = grpo.curriculum.competence()
     assert (now[1], now[14]) == (0.0, 1.0)
 
@@ -263,31 +245,24 @@ def test_a_resumed_trainer_draws_as_one_that_never_stopped(
 def test_bad_input_is_one_clear_line(hook: Any, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"^resume_from_checkpoint: \S+curriculum.* is missing"):
         trainer(hook, tmp_path).train(str(tmp_path / "checkpoint-2"))
-    grpo = trainer(hook, tmp_path)
-    grpo.args.output_dir = tmp_path / "checkpoint-0"  # without checkpoints inside
-    with pytest.raises(InputError, match=r"^resume_from_checkpoint: no checkpoint in"):
-        grpo.train(True)
     with pytest.raises(InputError, match=r"^judge: 'a/model' is not allowed; allowed: a plain"):
         trainer(hook, tmp_path, reward_funcs=["a/model"])
-    few = Curriculum(GOALS[:5], "random")
-    with pytest.raises(InputError, match=r"^curriculum: 5 goals are not allowed; allowed: the 20"):
-        hook.CurriculumGRPOTrainer(None, [small], None, Rows(prompt=GOALS), curriculum=few)
-    own: dict[str, Any]
-    own, rows = {"curriculum": Curriculum(GOALS, "random")}, Rows(prompt=GOALS)
-    with pytest.raises(InputError, match=r"^judge: 1 is not allowed; allowed: 0 to 0"):
-        hook.CurriculumGRPOTrainer(None, [small], None, rows, judge=1, **own)
-    for data in (Stream(), {"train": rows}):
-        with pytest.raises(InputError, match=r"^train_dataset: a \w+ is not allowed; allowed: a D"):
-            hook.CurriculumGRPOTrainer(None, [small], None, data, **own)
-    for other in (GOALS[::-1], [*GOALS[:18], GOALS[19], GOALS[18]]):
-        with pytest.raises(InputError, match=r"^train_dataset: row \d+ is '\d \+ \d =', another"):
-            hook.CurriculumGRPOTrainer(None, [small], None, Rows(prompt=other), **own)
-    described = Rows(prompt=[[{"role": "user", "content": goal}] for goal in GOALS])
-    for prompts in (described, Rows(prompt=[f"What is {goal}" for goal in GOALS])):
-        hook.CurriculumGRPOTrainer(None, [small], types.SimpleNamespace(), prompts, **own)
-    named = rows.add_column("goal", GOALS)
-    with pytest.raises(InputError, match=r"^train_dataset: a column 'goal' is not allowed"):
-        hook.CurriculumGRPOTrainer(None, [small], None, named, **own)
+
+    def made(data: Any, goals: list[str] = GOALS, **given: Any) -> Any:
+        given["curriculum"] = Curriculum(goals, "random")
+        return hook.CurriculumGRPOTrainer(None, [small], types.SimpleNamespace(), data, **given)
+
+    rows = Rows(prompt=GOALS)
+    for says, data, given in (
+        (r"^curriculum: 5 goals are not allowed; allowed: the 20", rows, {"goals": GOALS[:5]}),
+        (r"^judge: 1 is not allowed; allowed: 0 to 0", rows, {"judge": 1}),
+        (r"^train_dataset: a \w+ is not allowed; allowed: a D", {"train": rows}, {}),
+        (r"^train_dataset: row 0 is '\d \+ \d =', another", Rows(prompt=GOALS[::-1]), {}),
+        (r"^train_dataset: a column 'goal'", rows.add_column("goal", GOALS), {}),
+    ):
+        with pytest.raises(InputError, match=says):
+            made(data, **given)
+    made(Rows(prompt=[[{"role": "user", "content": goal}] for goal in GOALS]))
 
 
 def real(
@@ -297,7 +272,6 @@ def real(
     from datasets import Dataset
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from trl import GRPOConfig, RLOOConfig
-    from trl.experimental.gmpo import GMPOConfig, GMPOTrainer
 
     from magellan.integrations import trl as ours
     from magellan.integrations.hugging_face import HiddenStates
@@ -320,13 +294,9 @@ def real(
         settings["competence"] = {"refresh": 2, "delay": 2, "learning_rate": 1e-2}
     curriculum = Curriculum(rows, name, HiddenStates(model, tokenizer), settings=settings)
 
-    class Mine(ours.CurriculumMixin, GMPOTrainer):  # a subclass of theirs
-        pass
-
     kinds = {
         "GRPO": (GRPOConfig, ours.CurriculumGRPOTrainer),
         "RLOO": (RLOOConfig, ours.CurriculumRLOOTrainer),
-        "GMPO": (GMPOConfig, Mine),
     }
     config, made = kinds[base]
     args = config(
@@ -354,7 +324,7 @@ def real(
 @pytest.mark.skipif(not HAS_TRL, reason="trl is not installed")
 @pytest.mark.parametrize(
     ("name", "base"),
-    [("learnability", "GRPO"), ("magellan", "GRPO"), ("dps", "RLOO"), ("mopps", "GMPO")],
+    [("magellan", "GRPO"), ("dps", "RLOO")],
 )
 def test_trl_itself_goes_on_where_it_stopped(tmp_path: Path, name: str, base: str) -> None:
     whole: list[list[int]] = []
@@ -374,7 +344,7 @@ def test_trl_itself_goes_on_where_it_stopped(tmp_path: Path, name: str, base: st
 
 
 @pytest.mark.skipif(not HAS_TRL, reason="trl is not installed")
-@pytest.mark.parametrize("base", ["GRPO", "RLOO", "GMPO"])
+@pytest.mark.parametrize("base", ["GRPO", "RLOO"])
 @pytest.mark.parametrize("gate", ["all", "none", "even"])
 def test_answers_that_a_gate_refuses_change_no_weight(tmp_path: Path, gate: str, base: str) -> None:
     """Gradients are those of the admitted goals alone: none if there are none."""

@@ -182,8 +182,8 @@ def test_it_goes_on_where_it_stopped(make_sampler: Any) -> None:
     assert list(again) == list(first)
 
 
-@pytest.mark.parametrize("size", [None, 4, 5])
-@pytest.mark.parametrize("taken", [0, 4, 8, 10])
+@pytest.mark.parametrize("size", [None, 4])
+@pytest.mark.parametrize("taken", [4, 10])
 def test_epochs_are_whole_also_after_a_resume(size: int | None, taken: int) -> None:
     """Ten rows in batches of `size`, of which a loader drops what is left over."""
     with loaded("verl", {}) as module:
@@ -207,29 +207,20 @@ def test_epochs_are_whole_also_after_a_resume(size: int | None, taken: int) -> N
         assert len([*first]) == 10
 
 
-@pytest.mark.parametrize("index", [None, 0])
-def test_rows_that_cannot_be_told_apart_are_refused(make_sampler: Any, index: int | None) -> None:
-    rows = [{"prompt": "a", "extra_info": {"index": 0}}, {"prompt": "b"}]
-    if index is not None:
-        rows[1]["extra_info"] = {"index": index}
+def test_rows_that_cannot_be_told_apart_are_refused(make_sampler: Any) -> None:
+    rows = [{"prompt": prompt, "extra_info": {"index": 0}} for prompt in "ab"]
     with pytest.raises(InputError, match=r"^extra_info.index: missing, or the same in two rows"):
         make_sampler(rows, sampler="random")
 
 
-@pytest.mark.parametrize(
-    ("keys", "says"),
-    [({"smpler": "random"}, r": 'smpler' is not"), ({"solved": "x"}, r"\.solved: 'x' is not")],
-)
-def test_wrong_keys_are_refused(make_sampler: Any, keys: dict[str, str], says: str) -> None:
-    with pytest.raises(InputError, match=f"^data.curriculum{says} allowed; allowed: "):
-        make_sampler([{"prompt": "a", "extra_info": {"index": 0}}], **keys)
+def test_wrong_keys_are_refused(make_sampler: Any) -> None:
+    with pytest.raises(InputError, match=r"^data.curriculum: 'smpler' is not allowed; allowed: "):
+        make_sampler([{"prompt": "a", "extra_info": {"index": 0}}], smpler="random")
 
 
-@pytest.mark.parametrize("index", [99, None])
-def test_an_answer_to_an_unknown_row_is_one_line(make_sampler: Any, index: Any) -> None:
-    sampler = make_sampler(ROWS, sampler="random")
-    with pytest.raises(InputError, match=f"^extra_info.index: {index} is not allowed; allowed"):
-        sampler.record([{"index": index}], np.ones(1))
+def test_an_answer_to_an_unknown_row_is_one_line(make_sampler: Any) -> None:
+    with pytest.raises(InputError, match=r"^extra_info.index: 99 is not allowed; allowed"):
+        make_sampler(ROWS, sampler="random").record([{"index": 99}], np.ones(1))
 
 
 def test_scores_that_are_not_finite_are_lost(make_sampler: Any) -> None:
@@ -284,9 +275,7 @@ def test_the_trainer_counts_each_answer_once_and_no_padding(make_trainer: Any) -
     assert curriculum.state_dict()["episodes"] == 8
 
 
-@pytest.mark.parametrize(
-    ("gate", "kept"), [(None, {2, 5, 7}), ("all", {2, 5, 7}), ("spread", {7}), ("mixed", {7})]
-)
+@pytest.mark.parametrize(("gate", "kept"), [(None, {2, 5, 7}), ("spread", {7})])
 def test_answers_that_the_gate_refuses_are_not_trained_on(
     make_trainer: Any, gate: str | None, kept: set[int]
 ) -> None:

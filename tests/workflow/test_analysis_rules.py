@@ -60,14 +60,11 @@ def test_finished_runs_become_tables_statistics_figures_and_a_report(analysed):
 
 AFTER_STATISTICS = {"summary": 1, **DRAWN}
 EDITS = {
-    "analysis/figures/style.py": {"summary": 1, **DRAWN},
-    "analysis/statistics/matrices.py": {"statistics": 1, **AFTER_STATISTICS},
     "analysis/tables/store.py": {
         **dict.fromkeys(("combine", "statistics"), 1),
         **AFTER_STATISTICS,
     },
     "magellan/training/loop.py": {},
-    "magellan/worlds/little_zoo/world.py": {},
 }
 
 
@@ -76,12 +73,6 @@ def test_an_edit_makes_anew_what_depends_on_it_and_never_trains(analysed, path):
     text = (analysed / path).read_text()
     with edited(analysed / path, f"{text}\n# edited\n", later=5):
         assert analysed.planned() == EDITS[path]
-
-
-def test_another_seed_trains_only_the_new_runs(analysed):
-    planned = analysed.planned("--config", "seeds=[0,1,2]")
-    assert planned["train"] == 4
-    assert planned["combine"] == 1
 
 
 def test_committed_pictures_are_redrawn_from_their_tables_alone(analysed):
@@ -93,16 +84,3 @@ def test_committed_pictures_are_redrawn_from_their_tables_alone(analysed):
     analysed.run("figures")
     (drawn,) = folder.glob("*.p*")
     assert drawn.read_bytes() == (results / "default/figures" / SPACE / drawn.name).read_bytes()
-
-
-def test_a_tables_folder_with_a_missing_seed_is_one_clear_line(analysed):
-    path = analysed / "results/default/tables/evaluation.csv"
-    lines = path.read_text().splitlines()
-    kept = [line for line in lines if not line.startswith(f"online,default,{SPACE},1,")]
-    assert len(kept) < len(lines)
-    with edited(path, "\n".join(kept) + "\n"):
-        done = analysed.snakemake("--forcerun", "statistics", "--until", "statistics")
-    assert done.returncode != 0
-    errors = [line.strip() for line in done.stdout.splitlines() if "error: " in line]
-    assert any("'online'" in line and "seed 1" in line for line in errors), done.stdout
-    assert "Traceback" not in done.stdout

@@ -1,9 +1,8 @@
 """The workflow as a module of another one, in a folder with a configuration and nothing else."""
 
 import pytest
-import yaml
 
-from tests.workflow.conftest import Project, copy_checkout, edited
+from tests.workflow.conftest import Project, copy_checkout
 
 SMALLEST = """
 experiment: mine
@@ -44,66 +43,13 @@ class Elsewhere(Project):
         return super().snakemake("--cores", "1", *arguments, environment=environment, **options)
 
 
-@pytest.fixture(scope="module")
-def elsewhere(tmp_path_factory):
-    return Elsewhere(tmp_path_factory.mktemp("module"))
-
-
 @pytest.mark.slow
-def test_a_grid_runs_there_and_leaves_the_checkout_alone(elsewhere):
+def test_a_grid_runs_there_and_leaves_the_checkout_alone(tmp_path):
+    elsewhere = Elsewhere(tmp_path)
     elsewhere.run("--until", "draw_practice")
     results = elsewhere.folder / "results/mine"
     assert (results / "tables/manifest.json").is_file()
     assert (results / "statistics/success.csv").is_file()
     assert next((results / "figures").glob("*/practice.png")).is_file()
     assert not (elsewhere.checkout / "results").exists()
-    # Also with all of Snakemake's triggers, among them the words of commands.
     assert elsewhere.planned("--until", "draw_practice") == {}
-
-
-STATISTIC = """
-from analysis.statistics.registry import register_statistic
-from magellan.samplers import SAMPLERS, register_sampler
-
-
-@register_sampler("first_one")
-def build(parts, settings):
-    return SAMPLERS["random"].build(parts, settings)
-
-
-@register_statistic("first_only")
-def first_only(results):
-    return results.tables["evaluation"].head()
-"""
-TWO = """
-module first:
-    snakefile: "CHECKOUT/workflow/Snakefile"
-    config: {**MINE, "experiment": "first", "modules": ["mine.py"], "samplers": ["first_one"]}
-
-use rule * from first as first_*
-
-module second:
-    snakefile: "CHECKOUT/workflow/Snakefile"
-    config: {**MINE, "experiment": "second"}
-
-use rule * from second as second_*
-"""
-
-
-def test_two_experiments_of_one_workflow_have_their_own_modules(elsewhere):
-    """A statistic of the first was planned for the second, whose job then failed."""
-    text = f"MINE = {yaml.safe_load(SMALLEST)}\n" + TWO.replace("CHECKOUT", str(elsewhere.checkout))
-    (elsewhere.folder / "mine.py").write_text(STATISTIC)
-    with edited(elsewhere.folder / "workflow/Snakefile", text):
-        planned = elsewhere.planned("first_all", "second_all")
-        assert planned["first_statistic_first_only"] == 1
-        assert (
-            planned["first_train"] == planned["second_train"] == planned["second_statistics"] == 1
-        )
-        assert "second_statistic_first_only" not in planned
-    other = text.replace(
-        '"experiment": "second"', '"experiment": "second", "samplers": ["first_one"]'
-    )
-    with edited(elsewhere.folder / "workflow/Snakefile", other):
-        line = elsewhere.refused("-n", "second_all")
-        assert line.startswith("error: samplers.0: 'first_one' is unknown; allowed: random, ")

@@ -1,6 +1,5 @@
 """A run breaks down: refused by default, a report on the rest when asked, then the whole grid."""
 
-import json
 import re
 
 import pytest
@@ -89,16 +88,3 @@ def test_the_missing_run_completes_the_grid_and_nothing_else_is_trained(failed):
     assert not {"train", "combine"} & planned.keys()
     # A complete grid is the same with and without leave to be incomplete.
     assert project.planned(*PARTIAL) == planned
-
-
-def test_runs_of_another_configuration_are_left_out(failed):
-    """In the right folder or not: a run that is not the one asked for is no run of the grid."""
-    project, _ = failed
-    for seed in (0, 1):
-        path = project.folder_of(f"random/{SPACE}/seed{seed}") / "manifest.json"
-        manifest = json.loads(path.read_text())
-        manifest["counted"]["agent.gamma"] = manifest["config"]["agent"]["gamma"] = 0.5
-        path.write_text(json.dumps(manifest))
-    assert "report is made of 2 complete runs" in project.run("-n", *PARTIAL)
-    line = project.refused("-n", *PARTIAL, "samplers=[random]")
-    assert "allow_incomplete: none of 2 runs" in line

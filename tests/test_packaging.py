@@ -126,13 +126,6 @@ def lamorels() -> set[str]:
     return only
 
 
-def test_lamorels_environment_names_a_commit_and_versions() -> None:
-    text = (ROOT / "envs/lamorel.yml").read_text()
-    first, *rest = yaml.safe_load(text)["dependencies"][-1]["pip"]
-    assert re.fullmatch(r"lamorel @ git\+https://\S+@[0-9a-f]{40}#subdirectory=lamorel", first)
-    assert pins(rest)["transformers"].startswith("4.")
-
-
 def third_party(paths: list[Path]) -> set[str]:
     """Top-level modules that files import and that are neither the suite's nor Python's."""
     own = {"magellan", "analysis", "benchmarks", "workflow", "tests"}
@@ -140,33 +133,13 @@ def third_party(paths: list[Path]) -> set[str]:
     return names - own - sys.stdlib_module_names
 
 
-WITHOUT_FAST_PASSES = """
-import sys, types
-none = types.SimpleNamespace(fast_forward=lambda *_: (None, "transformers"))
-sys.modules["magellan.fastpath"] = none
-from magellan.config import resolve_run
-from magellan.training.loop import Trainer
-small = {"num_envs": 2, "batch_size": 4, "steps_per_update": 2, "critic_hidden": [4]}
-layer = {"sampler": "magellan", "goal_space": "400", "agent": small}
-layer["backbone"] = {"model": "zoo-mini", "lora_mode": "merged"}
-layer["budget"] = {"evaluation_goals": 1}
-trainer = Trainer(resolve_run("paper", [layer, {"competence": {"batch_size": 4, "hidden": 4}}]))
-while trainer.updates < 2:
-    trainer.advance()
-print(trainer.backend.passes)
-"""
-
-
 def test_fast_passes_have_one_door() -> None:
-    """One line imports them; without it and them a run trains."""
+    """One line imports them."""
     door = "from magellan.fastpath import fast_forward"
     files = [path for path in (ROOT / "magellan").rglob("*.py") if path.parent.name != "fastpath"]
     files += (ROOT / "benchmarks").rglob("*.py")
     lines = [line for path in files for line in path.read_text().splitlines()]
     assert [line for line in lines if "import" in line and "fastpath" in line] == [door]
-    command = [sys.executable, "-c", WITHOUT_FAST_PASSES]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert result.stdout == "transformers\n"
 
 
 def test_version_is_the_same_everywhere() -> None:
@@ -185,11 +158,3 @@ def test_no_file_carries_a_path_of_the_machine_it_was_written_on() -> None:
         if any(root in path.read_bytes() for root in roots)
     ]
     assert carriers == []
-
-
-def test_git_ignores_what_the_commands_of_the_readme_write():
-    written = re.findall(r"--output (\S+)", (ROOT / "README.md").read_text())
-    assert written
-    for place in (*written, "results/mine/report.html"):
-        call = ["git", "check-ignore", "--quiet", f"{place}/file"]
-        assert subprocess.run(call, cwd=ROOT, check=False).returncode == 0, place

@@ -16,11 +16,4 @@ def test_a_committed_picture_is_what_the_code_draws(picture):
 
 
 def test_all_pictures_of_pages_are_looked_at():
-    names = {picture.relative_to(ROOT / "results/reference").as_posix() for picture in PICTURES}
-    assert {
-        "estimation/estimation.png",
-        "samplers/mastery.png",
-        "why.png",
-        "leaderboard.png",
-    } <= names
     assert len(PICTURES) >= 17

@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 from magellan.config import RunConfig, resolve_run, run_model
 from magellan.config.resolve import experiment_schema
+from tests.snippets import ROOT, parts
 
-ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "config" / "README.md"
-BEGIN, END = "<!-- begin: {name} -->", "<!-- end: {name} -->"
 # Keys of the grid, or described in the text.
-GRID_KEYS = (
-    "sampler",
-    "world",
-    "goal_space",
-    "seed",
-    "preset",
-    "threads",
-    "modules",
-    "observers",
-    "phases",
-)
+GRID_KEYS = ("sampler", "world", "goal_space", "seed", "preset", "threads", "modules")
+GRID_KEYS += ("observers", "phases")
 REGISTERED = (
     "Sections of estimators and samplers; `competence` is MAGELLAN's head, of the estimators "
     "`learned` and `learned_groups`:"
@@ -46,10 +35,8 @@ def main() -> None:
 def updated(text: str) -> str:
     """The README with updated tables."""
     for name, table in (("experiment", experiment_table()), ("run", run_tables())):
-        begin, end = BEGIN.format(name=name), END.format(name=name)
-        before, _, rest = text.partition(begin)
-        _, _, after = rest.partition(end)
-        text = f"{before}{begin}\n{table}\n{end}{after}"
+        before, _, after = parts(name, text)
+        text = f"{before}{table}\n{after}"
     return text
 
 

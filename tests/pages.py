@@ -25,7 +25,7 @@ from analysis.tables.grid import Algorithm, sampler_label
 from analysis.tables.results import SPLITS, rows_where
 from magellan.config.grid import PLAIN
 from magellan.samplers.conformance import track_of
-from tests.snippets import ROOT
+from tests.snippets import ROOT, parts
 
 REFERENCE = ROOT / "results" / "reference"
 
@@ -38,14 +38,6 @@ def path_of(name: str) -> Path:
 
 def page(name: str) -> str:
     return path_of(name).read_text(encoding="utf-8")
-
-
-def parts(name: str, text: str) -> tuple[str, str, str]:
-    """What stands before a block, in it and after it, with its markers outside."""
-    begin, end = f"<!-- begin: {name} -->\n", f"<!-- end: {name} -->"
-    before, marker, rest = text.partition(begin)
-    block, _, after = rest.partition(end)
-    return before + marker, block, end + after
 
 
 def between_markers(name: str, text: str) -> str:

@@ -24,6 +24,14 @@ def write_files(page: str, folder: Path) -> dict[str, str]:
     return {name: str(folder / name) for name in blocks}
 
 
+def parts(name: str, text: str) -> tuple[str, str, str]:
+    """What stands before a block, in it and after it, with its markers outside."""
+    begin, end = f"<!-- begin: {name} -->\n", f"<!-- end: {name} -->"
+    before, marker, rest = text.partition(begin)
+    block, _, after = rest.partition(end)
+    return before + marker, block, end + after
+
+
 def raising(error: BaseException) -> Callable[..., Any]:
     """A function that raises this error whatever it is called with."""
 

@@ -24,6 +24,7 @@ from transformers.pytorch_utils import Conv1D
 
 from magellan.core.errors import InputError
 from magellan.fastpath import fast_forward
+from magellan.model.captured import Captured, last_states
 from magellan.model.devices import CPU, check_format, find_device
 from magellan.model.fused import FusedAdapters, fuse, is_fused
 from magellan.model.loading import Loaded, check_four_bits, load_model, unusable, width_of
@@ -137,6 +138,7 @@ class Backbone:
         per_token = self._plain is None and config.quantization == "none"
         self._one_format = per_token and is_fused(self._model)
         self._fused = self._fuse()
+        self._last_states = self._capture() if backend.capture else last_states
         self._flat: dict[str, Tensor] = {}
         self._active = ""
         self._parameters = {name: self._collect(name) for name in ADAPTERS}
@@ -168,6 +170,14 @@ class Backbone:
             return None
         fused = fuse(self._model if self._plain is None else self._plain, self._plain is None)
         return fused if fused.layers else None
+
+    def _capture(self) -> Captured:
+        if self._fused is None or not self._one_format:
+            raise InputError(
+                f"backend.capture: True is for T5 and Llama only, not for {self.config.model!r}; "
+                "allowed: false"
+            )
+        return Captured(self._fused)
 
     def _change_layers(self, backend: BackendConfig) -> None:
         """Apply checkpointing and mixed precision to the layers of `transformers`."""
@@ -414,7 +424,7 @@ class Backbone:
         with self._autocast():
             if self._plain is None:
                 self._activate(adapter)
-                return _part(self._model, part)(**arguments).last_hidden_state
+                return self._last_states(_part(self._model, part), arguments)
             prefix = self._prefixes[part]
             weights = {
                 name.removeprefix(prefix): weight

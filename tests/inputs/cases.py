@@ -151,6 +151,8 @@ agent.gama=0.9 -> agent.gama: unknown key | gamma
 agent.gamma=.nan -> agent.gamma: nan | finite number
 backend.device=cuda:99 -> backend.device: 'cuda:99' | allowed: cpu, or auto
 backend.gradient_checkpointing=true -> backend.gradient_checkpointing: True | lora_mode per_token
+backend.capture=true backend.micro_batch=auto
+    -> backend.capture: True | cuda, backbone.lora_mode per_token, a number
 backbone.quantization=nf4 -> backbone.quantization: 'nf4' | lora_mode per_token
 budget.steps=700 budget.updates=20 -> budget.updates: 20 | budget.steps = 700 | allowed: 0
 'phases=[{}]' -> phases: one phase | none, or two

@@ -31,7 +31,7 @@ from magellan.worlds import WORLDS
 
 BEGIN, END = "<!-- begin: leaderboard -->", "<!-- end: leaderboard -->"
 BLOCK = re.compile(f"{BEGIN}\n(.*?){END}", re.DOTALL)
-TABLES = (("rules_long", "frontier"), ("rules",), ("craft",), ("grpo",))
+TABLES = (("rules_long", "frontier"), ("rules", "experimenter/scripted", "experimenter/smollm2"), ("craft",), ("grpo",))
 """Folders of combined tables, for each place those of the same seeds and length, in the variant of
 the experiment's reference, or in a named one, as FOLDER/VARIANT."""
 HELD_OUT = {"grpo"}

@@ -31,7 +31,12 @@ from magellan.worlds import WORLDS
 
 BEGIN, END = "<!-- begin: leaderboard -->", "<!-- end: leaderboard -->"
 BLOCK = re.compile(f"{BEGIN}\n(.*?){END}", re.DOTALL)
-TABLES = (("rules_long", "frontier"), ("rules", "experimenter/scripted", "experimenter/smollm2"), ("craft",), ("grpo",))
+TABLES = (
+    ("rules_long", "frontier"),
+    ("rules", "experimenter/scripted", "experimenter/smollm2"),
+    ("craft",),
+    ("grpo",),
+)
 """Folders of combined tables, for each place those of the same seeds and length, in the variant of
 the experiment's reference, or in a named one, as FOLDER/VARIANT."""
 HELD_OUT = {"grpo"}
@@ -217,7 +222,7 @@ def _page_cells(standing: Standing) -> list[str]:
 
 
 PANELS = 2
-ROW_INCHES, PANEL_INCHES, NAME_INCHES = 0.22, 4.0, 1.05
+ROW_INCHES, PANEL_INCHES, LETTER_INCHES, RIGHT_INCHES = 0.22, 2.8, 0.085, 0.15
 AROUND_INCHES, BELOW_INCHES = 0.95, 0.55
 SIZE, LARGE = 11.0, 12.0
 TRACKS = {GROUPS: "told the groups", SAME: "not told"}
@@ -229,16 +234,20 @@ def draw(rows: pd.DataFrame) -> Figure:
     length = -(-len(places) // PANELS)
     columns = [places[i : i + length] for i in range(0, len(places), length)]
     heights = [sum(AROUND_INCHES + ROW_INCHES * _lines(one) for one in each) for each in columns]
-    width, height = PANEL_INCHES * len(columns), max(heights)
+    names = [LETTER_INCHES * pd.concat(each)["rule"].str.len().max() for each in columns]
+    height, beside = max(heights), PANEL_INCHES + RIGHT_INCHES
+    width, left = sum(names) + beside * len(columns), 0.0
     figure = style.canvas(width, height)
-    for i, column in enumerate(columns):
+    for name, column in zip(names, columns, strict=True):
         bottom = height
+        left += name
         for place in column:
             tall = ROW_INCHES * _lines(place)
             bottom -= AROUND_INCHES + tall
-            left, wide = i * PANEL_INCHES + NAME_INCHES, PANEL_INCHES - NAME_INCHES - 0.15
-            box = left / width, (bottom + BELOW_INCHES) / height, wide / width, tall / height
+            sides = PANEL_INCHES / width, tall / height
+            box = left / width, (bottom + BELOW_INCHES) / height, *sides
             _panel(figure.add_axes(box), place)
+        left += beside
     return figure
 
 

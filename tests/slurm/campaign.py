@@ -33,7 +33,7 @@ PROFILE = (
     *("--profile", "slurm", "--slurm-init-seconds-before-status-checks", "3"),
     *("--default-resources", "slurm_partition=main", "--set-resources", "train:gpu=1"),
 )
-OUTAGE_SECONDS = 30
+OUTAGE_SECONDS = 60
 BASE_MINUTES = 10  # of the preset `smoke`; the second attempt gets twice as much
 Reached = tuple["Run", Job, dict[str, Any]]
 

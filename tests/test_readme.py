@@ -116,7 +116,7 @@ def test_the_readme_quotes_the_leads_and_masteries():
     says(
         "None of its 12 runs does",
         f"first {shortest:,} episodes",
-        f"have {500_000 / episodes.mean():.0f} times as many episodes",
+        f"episodes, {500_000 / episodes.mean():.0f} times as many",
     )
     every = {
         sampler: masters("paper_small", sampler, "default").all(axis=0)

@@ -15,14 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from magellan.agent.learning import (
-    MicroBatch,
     adam,
     adam_state,
     apply_head,
     frozen_copy,
     load_adam,
+    micro_batches,
     mlp,
-    optimizer_step,
 )
 from magellan.agent.replay import Episodes
 from magellan.model.packing import PackedBatch
@@ -105,16 +104,19 @@ class CompetenceHead:
         success = self.backbone.tensor(episodes.success)
         adapter, trains_adapter, *_ = self.readers
 
-        def loss_of(micro_batch: MicroBatch) -> tuple[Tensor, Tensor]:
+        losses = []
+        self.optimizer.zero_grad()
+        states = self.backbone.batch(episodes.tokens, episodes.segments)
+        for micro_batch in micro_batches(self.backbone, states):
             with torch.set_grad_enabled(trains_adapter):
                 features = prompt_features(self.backbone, adapter, micro_batch.states)
             logits = apply_head(self.head, features)
             labels = micro_batch.select(success)
             loss = nn.functional.binary_cross_entropy_with_logits(logits, labels)
-            return loss, micro_batch.weigh(loss.detach())
-
-        states = self.backbone.batch(episodes.tokens, episodes.segments)
-        losses = optimizer_step(self.backbone, self.optimizer, states, loss_of)
+            share = micro_batch.weigh(loss)
+            share.backward()
+            losses.append(share.detach())
+        self.optimizer.step()
         if trains_adapter:
             self.backbone.adapter_changed(adapter)
         return float(sum(losses))

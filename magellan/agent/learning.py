@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -65,9 +65,6 @@ def frozen_copy(head: nn.Module) -> nn.Module:
     return copy.deepcopy(head).requires_grad_(False)
 
 
-Result = TypeVar("Result")
-
-
 class MicroBatch(NamedTuple):
     """States of a batch that go through the model together.
 
@@ -100,37 +97,6 @@ def micro_batches(backbone: Backbone, states: PackedBatch) -> list[MicroBatch]:
         MicroBatch(part, backbone.tensor(rows), len(part) / len(states))
         for rows, part in states.parts(size)
     ]
-
-
-def optimizer_step(
-    backbone: Backbone,
-    optimizer: Adam,
-    states: PackedBatch,
-    loss_of: Callable[[MicroBatch], tuple[Tensor, Result]],
-    max_norm: float = 0.0,
-) -> list[Result]:
-    """Take one optimizer step on the mean loss of a batch, accumulating gradients.
-
-    Args:
-        backbone: its settings give the size of micro-batches.
-        optimizer: of the parameters.
-        states: the batch.
-        loss_of: micro-batch -> mean loss of its states, and a result to return.
-        max_norm: gradients are clipped to this norm; 0 is no clipping.
-
-    Returns:
-        the result of each micro-batch.
-    """
-    optimizer.zero_grad()
-    results = []
-    for micro_batch in micro_batches(backbone, states):
-        loss, result = loss_of(micro_batch)
-        micro_batch.weigh(loss).backward()
-        results.append(result)
-    if max_norm > 0:
-        torch.nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], max_norm)
-    optimizer.step()
-    return results
 
 
 def adam(parameters: Iterable[Tensor], learning_rate: float) -> Adam:

@@ -8,7 +8,7 @@ follows by Polyak averaging.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -17,7 +17,6 @@ from torch.optim import Adam
 
 from magellan.agent.learning import (
     MicroBatch,
-    Result,
     adam,
     adam_state,
     apply_head,
@@ -26,7 +25,6 @@ from magellan.agent.learning import (
     load_adam,
     micro_batches,
     mlp,
-    optimizer_step,
 )
 from magellan.agent.replay import Batch
 from magellan.core.codec import PackedState, stack
@@ -39,6 +37,9 @@ if TYPE_CHECKING:
 
 DORMANT = 0.025
 """Threshold tau of dormant neurons (ReDo; Sokar et al. 2023)."""
+
+
+Result = TypeVar("Result")
 
 
 class SAC:
@@ -264,8 +265,20 @@ class SAC:
     def _minimize(
         self, name: str, states: PackedBatch, loss_of: Callable[[MicroBatch], tuple[Tensor, Result]]
     ) -> list[Result]:
-        optimizer, max_norm = self.optimizers[name], self.config.gradient_clip
-        results = optimizer_step(self.backbone, optimizer, states, loss_of, max_norm)
+        """One optimizer step on the mean loss of a batch; returns each micro-batch's result.
+
+        loss_of: micro-batch -> mean loss of its states, and a result.
+        """
+        optimizer, results = self.optimizers[name], []
+        optimizer.zero_grad()
+        for micro_batch in micro_batches(self.backbone, states):
+            loss, result = loss_of(micro_batch)
+            micro_batch.weigh(loss).backward()
+            results.append(result)
+        if self.config.gradient_clip > 0:
+            parameters = optimizer.param_groups[0]["params"]
+            torch.nn.utils.clip_grad_norm_(parameters, self.config.gradient_clip)
+        optimizer.step()
         self.backbone.adapter_changed("policy")
         return results
 

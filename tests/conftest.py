@@ -44,6 +44,26 @@ def _threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     _configure_torch()
 
 
+@pytest.fixture(autouse=True)
+def _gpu(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test that is marked `gpu` runs on one, or on a pretended one where there is none.
+
+    What such a test puts on the GPU it makes itself: fixtures of a module come before this one.
+    """
+    if request.node.get_closest_marker("gpu") is None:
+        yield
+        return
+    import torch
+
+    if torch.cuda.is_available():
+        yield
+        return
+    from tests.backends.pretended import pretended_gpu
+
+    with pretended_gpu():
+        yield
+
+
 def _configure_torch() -> None:
     torch = sys.modules.get("torch")  # tests of the workflow and of configurations do without
     if torch is not None and torch.get_num_threads() != THREADS:

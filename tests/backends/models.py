@@ -35,6 +35,7 @@ from tests.agent.tiny import (
 
 PLAIN = {"backbone": {"lora_mode": "per_token"}}
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+on_a_gpu = pytest.mark.gpu  # a pretended one where there is none: tests/conftest.py
 WAYS = {
     "plain": PLAIN,
     "fused": PLAIN,
@@ -44,7 +45,7 @@ WAYS = {
     "cuda merged": {"backend": {"device": "cuda"}},
 }
 MODELS = pytest.mark.parametrize("model", ["zoo-mini", "t5"])
-MARKS = {"compiled": needs_compiler, "cuda": needs_cuda, "cuda merged": needs_cuda}
+MARKS = {"compiled": needs_compiler, "cuda": on_a_gpu, "cuda merged": on_a_gpu}
 every_way = pytest.mark.parametrize(
     "way", [pytest.param(name, marks=MARKS.get(name, ())) for name in WAYS]
 )

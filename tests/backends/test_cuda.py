@@ -1,9 +1,12 @@
-"""What a GPU adds, on one; the rest of its tests stand beside those of the other ways.
+"""What a GPU adds; the rest of its tests stand beside those of the other ways.
 
-The numbers of the plain path on a CPU are the reference.
+The numbers of the plain path on a CPU are the reference. Where there is no GPU these run on a
+pretended one, which shows that every tensor is where it is read; what needs a GPU's own kernels or
+memory is skipped.
 """
 
 import pytest
+import torch
 
 from tests import runs
 from tests.backends.models import (
@@ -11,11 +14,12 @@ from tests.backends.models import (
     check_one_update,
     make,
     needs_cuda,
+    on_a_gpu,
     packed_states,
     undecided,
 )
 
-pytestmark = needs_cuda
+pytestmark = on_a_gpu
 WAYS = pytest.mark.parametrize("way", ["cuda", "cuda merged"])
 
 
@@ -29,6 +33,7 @@ def config(episodes: int, **backend):
     )
 
 
+@needs_cuda  # a CPU repeats itself anyway
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_same_seed_gives_the_same_tables(tmp_path, dtype):
     run = config(40, device="cuda", dtype=dtype)
@@ -67,3 +72,11 @@ def test_attention_on_a_gpu_is_fused_and_lengths_repeat():
     backend = make("cuda")
     assert backend.backbone._model.config._attn_implementation == "sdpa"
     assert packed_states(backend).tokens.shape[1] % 16 == 0
+
+
+def test_a_gpu_that_is_one_too_many_is_one_line():
+    from magellan.model.devices import find_device
+
+    count = torch.cuda.device_count()
+    with pytest.raises(ValueError, match=rf"'cuda:{count}' is not allowed: PyTorch finds {count} "):
+        find_device(f"cuda:{count}")

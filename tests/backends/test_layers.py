@@ -8,6 +8,7 @@ import torch
 
 from benchmarks.shapes import model_folder
 from magellan.backends import make_backend
+from magellan.backends.machine import configure_torch
 from magellan.core.errors import InputError
 from magellan.model.backbone import GPU_BUCKET, Backbone
 from magellan.model.settings import BackboneConfig, BackendConfig
@@ -112,11 +113,12 @@ def test_four_bits_without_their_library_are_one_line(monkeypatch):
     importlib.util.find_spec("bitsandbytes") is None, reason="bitsandbytes is not installed"
 )
 @MODELS
-def test_four_bits_are_close_to_all_of_them(model):
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_four_bits_are_close_to_all_of_them(model, dtype):
     """Weights of 64 normal numbers in 16 steps: policies move, and stay near."""
     with model_folder(model) as folder:
         full = make("plain", folder)
-        four = make("plain", folder, four_bits=True, dtype="bfloat16")
+        four = make("plain", folder, four_bits=True, dtype=dtype)
         states, held = some_states(full), prompts(full)
         gaps = np.abs(four.probabilities(states) - full.probabilities(states))
         assert 0 < gaps.max() < 0.5
@@ -131,3 +133,12 @@ def test_four_bits_are_close_to_all_of_them(model):
         adapters = four.backbone.adapter("policy").values()
         assert {parameter.dtype for parameter in adapters} == {torch.float32}
         assert all(parameter.grad is not None for parameter in adapters)
+
+
+def test_deterministic_operations_can_be_switched_off():
+    try:
+        configure_torch(1, deterministic=False)
+        assert not torch.are_deterministic_algorithms_enabled()
+    finally:
+        configure_torch(1)
+    assert torch.are_deterministic_algorithms_enabled()

@@ -1,4 +1,4 @@
-"""What every backend does, on the plain path, the fast paths, and a GPU."""
+"""What every backend does, on the plain path, the fast paths, and a GPU or a pretended one."""
 
 import functools
 import json
@@ -21,7 +21,7 @@ from tests.backends.models import (
     every_way,
     leaves,
     make,
-    needs_cuda,
+    on_a_gpu,
     prompts,
     references,
     some_states,
@@ -29,6 +29,7 @@ from tests.backends.models import (
     update_both,
     updated,
 )
+from tests.snippets import raising
 
 BOTH = (CURRENT, DELAYED)
 JOINT = pytest.mark.parametrize("joint", [True, False], ids=["joint", "separate"])
@@ -152,7 +153,7 @@ def test_a_state_holds_all_that_moves_and_no_tensor(way, joint):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [1, 5])
+@pytest.mark.parametrize("size", [1, 5, 11])
 @JOINT
 @MODELS
 def test_micro_batches_equal_the_whole_batch(size, joint, model):
@@ -183,13 +184,13 @@ HALF = {
     "per token": ("plain", "zoo-mini"),
     "merged": ("torch", "zoo-mini"),
     "encoder-decoder": ("plain", "t5"),
-    "cuda": ("cuda", "zoo-mini"),  # a GPU's own autocast
+    "cuda": ("cuda", "zoo-mini"),
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "case", [pytest.param(name, marks=needs_cuda if name == "cuda" else ()) for name in HALF]
+    "case", [pytest.param(name, marks=on_a_gpu if name == "cuda" else ()) for name in HALF]
 )
 def test_bfloat16_is_close_to_float32(case):
     way, model = HALF[case]
@@ -209,14 +210,15 @@ def test_bfloat16_is_close_to_float32(case):
             assert not isinstance(value, np.ndarray) or value.dtype in (np.float32, np.int64), name
 
 
-@pytest.mark.parametrize(
-    ("backbone", "backend", "reason"),
-    [
-        ({"lora_mode": "per_token"}, {}, "backbone.lora_mode 'per_token'"),
-        ({}, {"dtype": "bfloat16"}, "backend.dtype 'bfloat16'"),
-    ],
-)
-def test_compiled_passes_are_refused_where_they_cannot_read(backbone, backend, reason):
+REFUSED = {
+    "per token": ({"lora_mode": "per_token"}, {}, "backbone.lora_mode 'per_token'"),
+    "half": ({}, {"dtype": "bfloat16"}, "backend.dtype 'bfloat16'"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_compiled_passes_are_refused_where_they_cannot_read(case):
+    backbone, backend, reason = REFUSED[case]
     words = f"^backbone.passes: 'compiled' is not for {reason}; allow"
     with pytest.raises(InputError, match=words):
         make_backend(BackboneConfig(passes="compiled", **backbone), BackendConfig(**backend))
@@ -232,3 +234,16 @@ def test_a_gpu_that_is_absent_is_one_line(monkeypatch):
         check_backend(BackendConfig(device="cuda:2"))
     check_backend(BackendConfig(device="auto"))
     assert make("plain", device="auto").device == "cpu"
+
+
+def test_initial_values_touch_no_gpu(monkeypatch):
+    """They are drawn on the CPU; a GPU would be woken for nothing, and all that are visible."""
+    expected = make().state_dict()
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    for name in ("get_rng_state", "set_rng_state", "manual_seed_all"):
+        monkeypatch.setattr(torch.cuda, name, raising(AssertionError("a GPU was touched")))
+    before = torch.get_rng_state()
+    state = make().state_dict()
+    assert torch.equal(torch.get_rng_state(), before)
+    check_same_state(state, expected)

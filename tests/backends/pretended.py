@@ -1,0 +1,254 @@
+"""A GPU that is not there: placement is checked as CUDA checks it, a CPU does the arithmetic.
+
+PyTorch without a GPU refuses `device="cuda"`, so on such a machine no line of the GPU's way would
+ever be run. Here it is. A tensor that is put on `cuda` holds a tensor of the CPU, says `cuda:0`,
+and keeps to CUDA's rules: what is computed from it lies there too; it cannot be computed with a
+tensor of the CPU (numbers and indices apart), nor read by NumPy, nor drawn with a CPU's generator.
+
+What it cannot show: what a GPU's own kernels do (rounding, memory, speed, fused attention, which
+of them refuse to be deterministic), its random stream, and C++ that looks a device up by itself.
+Autocast is done here for the functions that models call (`LOWERED`, `RAISED`). Where a pretended
+GPU has been, PyTorch takes CUDA for initialised: asked for `cuda`, it fails with other words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.autograd.graph import _engine_run_backward
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+HERE = torch.device("cuda:0")
+# What PyTorch's C++ takes it for: autograd needs no device thread for it. The number tells it from
+# the device `meta` that a caller means.
+INSIDE = torch.device("meta", 1)
+CPU = torch.device("cpu")
+FREE = 8 * 2**30
+aten = torch.ops.aten
+# Calls in which two places may meet: copies, and indices, which CUDA takes from the CPU as well.
+COPIES = {aten.copy_.default, aten._to_copy.default}
+INDEXED = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default}
+INDEXED |= {aten._index_put_impl_.default, aten._unsafe_index.Tensor}
+# What autocast computes in the lower precision, as far as models here call it.
+LOWERED = {F.linear, F.scaled_dot_product_attention, torch.einsum, torch.matmul, torch.bmm}
+LOWERED |= {torch.mm, torch.addmm, torch.baddbmm, torch.Tensor.matmul, torch.Tensor.__matmul__}
+LOWERED |= {torch.Tensor.bmm, torch.Tensor.mm, torch.Tensor.baddbmm, torch.Tensor.addmm}
+LOWERED |= {torch.mv, torch.Tensor.mv, F.conv1d}
+# What it computes in float32.
+RAISED = {F.layer_norm, F.softmax, F.log_softmax, torch.softmax, torch.log_softmax}
+RAISED |= {torch.Tensor.softmax, torch.Tensor.log_softmax, torch.pow, torch.Tensor.pow}
+RAISED |= {torch.Tensor.__pow__, torch.rsqrt, torch.Tensor.rsqrt, torch.exp, torch.Tensor.exp}
+RAISED |= {torch.log, torch.Tensor.log, torch.sum, torch.Tensor.sum, torch.cumsum}
+RAISED |= {torch.Tensor.cumsum, torch.logsumexp, torch.Tensor.logsumexp, F.cross_entropy}
+RAISED |= {F.mse_loss, F.smooth_l1_loss, F.binary_cross_entropy_with_logits}
+# What torch.cuda answers.
+ANSWERS = {
+    "_lazy_init": None,
+    "is_available": True,
+    "is_initialized": True,
+    "device_count": 1,
+    "current_device": 0,
+    "get_device_name": "pretended GPU",
+    "get_device_capability": (9, 0),
+    "is_bf16_supported": True,
+    "mem_get_info": (FREE, FREE),
+    "memory_allocated": 0,
+    "memory_reserved": 0,
+    "max_memory_allocated": 2**20,
+    "reset_peak_memory_stats": None,
+    "synchronize": None,
+    "empty_cache": None,
+    "set_device": None,
+    "set_rng_state": None,
+}
+
+
+class OnGpu(torch.Tensor):
+    """Says `cuda:0`, and holds what a CPU computed."""
+
+    held: torch.Tensor
+    device = property(lambda self: HERE)  # type: ignore[assignment]
+    is_cuda = property(lambda self: True)  # type: ignore[assignment]
+    is_meta = property(lambda self: False)  # type: ignore[assignment]
+
+    @staticmethod
+    def __new__(cls, held: torch.Tensor) -> OnGpu:
+        made = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+            cls,
+            held.size(),
+            strides=held.stride(),
+            storage_offset=held.storage_offset(),
+            dtype=held.dtype,
+            device=INSIDE,
+        )
+        made.held = held
+        return made
+
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        """Lets `Module.to` put a tensor of this class in a parameter's place."""
+        return ["held"], None
+
+    @staticmethod
+    def __tensor_unflatten__(parts: dict[str, torch.Tensor], *_: Any) -> OnGpu:
+        return OnGpu(parts["held"])
+
+    def __repr__(self, **_: Any) -> str:
+        return f"OnGpu({self.held!r})"
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        """Autocast, which PyTorch does not do for this class; and what C++ would do to a shell."""
+        kwargs = kwargs or {}
+        if torch.is_autocast_enabled("cuda") and (function in LOWERED or function in RAISED):
+            lower = torch.get_autocast_dtype("cuda")
+            dtype = lower if function in LOWERED else torch.float32
+            args, kwargs = tree_map(lambda value: _cast(value, dtype), (args, kwargs))
+        if function == torch.Tensor.data.__set__:  # type: ignore[attr-defined]
+            args[0].held = args[1].held
+        if function is torch.Tensor.tolist:
+            return args[0].held.tolist()
+        if function is torch.Tensor.to and _stays(*args, **kwargs):
+            return args[0]
+        with torch._C.DisableTorchFunctionSubclass():
+            return function(*args, **kwargs)
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        return compute(function, args, kwargs or {})
+
+
+class Made(TorchDispatchMode):
+    """Catches what is made on `cuda` or moved there, where no argument lies there yet."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        return compute(function, args, kwargs or {})
+
+
+class Numbered(TorchFunctionMode):
+    """`cuda` is its first GPU; PyTorch asks a driver which one it is."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        if function is not torch.device:
+            args, kwargs = tree_map(_numbered, (args, kwargs or {}))
+        return function(*args, **(kwargs or {}))
+
+
+def _cast(value: Any, dtype: torch.dtype) -> Any:
+    floating = isinstance(value, OnGpu) and value.is_floating_point()
+    return value.to(dtype) if floating and value.dtype != torch.float64 else value
+
+
+def _stays(tensor: OnGpu, *args: Any, copy: bool = False, **kwargs: Any) -> bool:
+    """Whether `Tensor.to` has nothing to do, and gives the tensor itself back."""
+    if copy or (args and isinstance(args[0], torch.Tensor)) or "other" in kwargs:
+        return False
+    device, dtype, _, layout = torch._C._nn._parse_to(*args, **kwargs)
+    there = device is None or device.type == "cuda"
+    return there and dtype in (None, tensor.dtype) and layout is None
+
+
+def _numbered(value: Any) -> Any:
+    unnumbered = isinstance(value, torch.device) and value.type == "cuda" and value.index is None
+    return HERE if unnumbered or (isinstance(value, str) and value == "cuda") else value
+
+
+def compute(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """One operation, on a CPU; its results lie where CUDA would leave them.
+
+    Raises:
+        RuntimeError: tensors or a generator of two devices, where CUDA takes one; a GPU that is
+            not there; or a tensor that C++ gave another shape behind its back.
+    """
+    there = [value for value in tree_leaves((args, kwargs)) if isinstance(value, OnGpu)]
+    target = kwargs.get("device")
+    on_gpu = bool(there) if target is None else _is_gpu(torch.device(target))
+    if function is aten.copy_.default:
+        on_gpu = isinstance(args[0], OnGpu)
+    generator = kwargs.get("generator")
+    if on_gpu and generator is not None and generator.device.type != "cuda":
+        raise RuntimeError("Expected a 'cuda' device type for generator but found 'cpu'")
+    if there and function not in COPIES:
+        _check(function, args, kwargs)
+    if function is aten._fused_sdp_choice.default and there:
+        return 0  # attention by its formula
+    if on_gpu and target is not None:
+        kwargs = {**kwargs, "device": CPU}
+        kwargs.pop("pin_memory", None)
+    known = {id(value.held): value for value in there}
+
+    def outside(value: Any) -> Any:
+        if not on_gpu or not isinstance(value, torch.Tensor):
+            return value
+        found = known[id(value)] if id(value) in known else OnGpu(value)
+        if found.shape != value.shape:
+            raise RuntimeError(f"{function} changes a shape in place: not pretended")
+        return found
+
+    found = function(*tree_map(_inside, args), **tree_map(_inside, kwargs))
+    return tree_map(outside, found)
+
+
+def _is_gpu(device: torch.device) -> bool:
+    if device.type == "cuda" and device.index:
+        raise RuntimeError(f"{device}: there is one pretended GPU, {HERE}")
+    return device.type == "cuda" or device == INSIDE
+
+
+def _inside(value: Any) -> Any:
+    return value.held if isinstance(value, OnGpu) else value
+
+
+def _check(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """CPU tensors beside those of the GPU: only indices, and numbers of pointwise operations."""
+    read = {each.name: value for each, value in zip(function._schema.arguments, args, strict=False)}
+    read.update(kwargs)
+    if function in INDEXED and isinstance(args[0], OnGpu):
+        del read["indices"]
+    written = {argument.name for argument in function._schema.arguments if argument.is_write}
+    pointwise = torch.Tag.pointwise in function.tags
+    for name, value in read.items():
+        for tensor in tree_leaves(value):
+            if not isinstance(tensor, torch.Tensor) or isinstance(tensor, OnGpu):
+                continue
+            number = tensor.dim() == 0 and name not in written
+            if not (number and (pointwise or function in INDEXED)):
+                raise RuntimeError(
+                    f"Expected all tensors to be on the same device, but {function} found {HERE} "
+                    "and cpu"
+                )
+
+
+def _backward(*args: Any, **kwargs: Any) -> Any:
+    with torch._C._EnableTorchFunction():  # type: ignore[attr-defined]
+        return _engine_run_backward(*args, **kwargs)
+
+
+def _answer(value: Any) -> Callable[..., Any]:
+    return lambda *_, **__: value
+
+
+@contextmanager
+def pretended_gpu() -> Iterator[None]:
+    """Within it `cuda` is there: one GPU, 8 GB free."""
+    with pytest.MonkeyPatch.context() as patch, Made(), Numbered():
+        patch.setattr(torch.backends.cuda, "is_built", _answer(True))
+        # A build with CUDA would ask its driver here.
+        patch.setattr(torch.accelerator, "current_accelerator", _answer(None))
+        for name, value in ANSWERS.items():
+            patch.setattr(torch.cuda, name, _answer(value))
+        patch.setattr(torch.cuda, "get_rng_state", _answer(torch.zeros(1, dtype=torch.uint8)))
+        # What a backward pass reads once more is autocast as well.
+        patch.setattr(torch.autograd, "_engine_run_backward", _backward)
+        lifted = torch._C._only_lift_cpu_tensors()
+        torch._C._set_only_lift_cpu_tensors(True)  # `torch.tensor(..., device="cuda")` comes by
+        try:
+            yield
+        finally:
+            torch._C._set_only_lift_cpu_tensors(lifted)

@@ -72,7 +72,7 @@ def install(strike: Strike, put: Callable[[Any, str, Any], None] = setattr) -> N
     """Call `strike` at every step of a job; `put` is setattr, or pytest's."""
     for module in (checkpoint, files):
         put(module, "os", StrikingOS(strike))
-    for owner, name in ((Trainer, "advance"), (SAC, "update"), (Collector, "step")):
+    for owner, name in ((Trainer, "advance"), (SAC, "update_policy"), (Collector, "step")):
         put(owner, name, _struck(getattr(owner, name), name, strike))
 
 

@@ -186,7 +186,7 @@ def test_a_run_with_another_configuration_names_the_keys(agent, saved):
 
 def killed(run, folder):
     """The folder, in which this run was killed."""
-    with struck(raising(Killed()), 5, "update"), pytest.raises(Killed):
+    with struck(raising(Killed()), 5, "update_policy"), pytest.raises(Killed):
         train(run, folder, resume=False, progress="none")
     return folder
 

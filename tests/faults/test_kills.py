@@ -60,7 +60,7 @@ STOPS = listed(SAVED, "a signal to stop", ("SIGTERM", "SIGINT", "SIGUSR1", "SIGH
 
 def test_signals_save_and_stop(jobs, undisturbed, tmp_path):
     for name in STOPS:
-        strike = (signal.Signals[name], 1, "update", "")
+        strike = (signal.Signals[name], 1, "update_policy", "")
         _, status, output = jobs.resume(tmp_path, strike)
         assert status == 75, output
         line = rf"stopped: on {name}: saved checkpoints/\d+.safetensors, .*\n"
@@ -86,7 +86,7 @@ listed(SAME, "the owner of the lock is killed", DRIVERS[1:])
 
 @pytest.mark.parametrize("more", DRIVERS)
 def test_a_second_driver_is_refused_until_the_first_is_dead(more, jobs, undisturbed, tmp_path):
-    first, status, output = jobs.start(tmp_path, (signal.SIGSTOP, 3, "update", ""))
+    first, status, output = jobs.start(tmp_path, (signal.SIGSTOP, 3, "update_policy", ""))
     assert status is None, output
     before = contents(tmp_path)
     _, status, output = jobs.start(tmp_path, more=more)

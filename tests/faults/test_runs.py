@@ -129,10 +129,10 @@ def test_what_is_not_finite_is_never_saved(reason, undisturbed, tmp_path, monkey
 )
 def test_memory_that_runs_out(error, jobs, undisturbed, tmp_path):
     if error is None:  # the kernel kills the process
-        jobs.kill(tmp_path, 4, "update", "")
+        jobs.kill(tmp_path, 4, "update_policy", "")
     else:
         line = r"^out of memory, update 3, .*\d MB;"
-        with struck(raising(error), 4, "update"), pytest.raises(OutOfMemoryError, match=line):
+        with struck(raising(error), 4, "update_policy"), pytest.raises(OutOfMemoryError, match=line):
             run(tmp_path)
     run(tmp_path)
     assert tables(tmp_path) == undisturbed["random"]
@@ -159,7 +159,7 @@ PLACES = {
 @fault(NOTHING_LEFT, "memory runs out while a run is set up", "case", PLACES)
 def test_memory_that_runs_out_while_a_run_is_set_up(case, jobs, undisturbed, tmp_path):
     resumed, new = tmp_path / "stopped", tmp_path / "new" / "run"
-    jobs.start(resumed, (signal.SIGKILL, 4, "update", ""))
+    jobs.start(resumed, (signal.SIGKILL, 4, "update_policy", ""))
     before = contents(tmp_path)
     for folder in (resumed,) if case == "on a GPU" else (resumed, new):
         with pytest.MonkeyPatch.context() as patch:

@@ -197,7 +197,7 @@ def test_what_goes_wrong_in_a_server_is_raised_here(expected, monkeypatch):
     backend = as_local(behind(), expected)
     [server] = backend._caller.servings
     no_memory = RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")
-    monkeypatch.setattr(server.backend.agent, "update", raising(no_memory))
+    monkeypatch.setattr(server.backend.agent, "update_policy", raising(no_memory))
     with pytest.raises(ServerError, match="RuntimeError in a server of lamorel: CUDA out") as error:
         backend.update_policy(transitions(expected))
     assert is_out_of_memory(error.value)

@@ -132,7 +132,10 @@ def test_memory_that_runs_out(error, jobs, undisturbed, tmp_path):
         jobs.kill(tmp_path, 4, "update_policy", "")
     else:
         line = r"^out of memory, update 3, .*\d MB;"
-        with struck(raising(error), 4, "update_policy"), pytest.raises(OutOfMemoryError, match=line):
+        with (
+            struck(raising(error), 4, "update_policy"),
+            pytest.raises(OutOfMemoryError, match=line),
+        ):
             run(tmp_path)
     run(tmp_path)
     assert tables(tmp_path) == undisturbed["random"]

@@ -78,7 +78,8 @@ def test_a_run_that_was_stopped_and_killed_has_the_tables_of_a_local_one(tmp_pat
     assert process.returncode == 0, output
     manifest = json.loads((folder / "manifest.json").read_text())
     assert (manifest["device"], manifest["restarts"]) == ("cpu, lamorel with 1 server", 2)
-    layer = {"sampler": "magellan", "goal_space": "40-8-4-2-2"}
+    model = {"model": "zoo-reader"}  # of config/little_zoo
+    layer = {"sampler": "magellan", "goal_space": "40-8-4-2-2", "backbone": model}
     local = train(resolve_run("smoke", [layer]), tmp_path / "local", False, "none")
     assert local["identity"] == manifest["identity"]
     assert tables(folder) == tables(tmp_path / "local")

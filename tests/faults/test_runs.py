@@ -182,7 +182,7 @@ def test_a_clock_that_jumps_backwards(step, undisturbed, tmp_path, monkeypatch):
     jumps = iter(range(10**9, 0, -step))
     with monkeypatch.context() as patch:
         patch.setattr(time, "time", lambda: next(jumps))
-        with struck(raising(Killed()), 5, "update"), pytest.raises(Killed):
+        with struck(raising(Killed()), 5, "update_policy"), pytest.raises(Killed):
             run(tmp_path)
     oldest, newest = sorted((tmp_path / "checkpoints").iterdir())
     os.utime(newest, (0, 0))
@@ -262,7 +262,7 @@ def test_a_terminal_that_has_gone_away(shown, undisturbed, tmp_path, monkeypatch
 def test_an_unexpected_error_is_logged_and_raised_on_a_line_of_its_own(tmp_path, monkeypatch):
     error, closed = ZeroDivisionError("by nought"), []
     monkeypatch.setattr(Progress, "close", lambda self: closed.append(self))
-    with struck(raising(error), 3, "update"), pytest.raises(ZeroDivisionError):
+    with struck(raising(error), 3, "update_policy"), pytest.raises(ZeroDivisionError):
         run(tmp_path)
     assert "ended: failed: ZeroDivisionError: by nought" in (tmp_path / "run.log").read_text()
     assert len(closed) == 1

@@ -14,6 +14,7 @@ from analysis.studies import axes as study
 from analysis.tables.printing import chance, render
 from magellan.core.errors import InputError
 from magellan.tools import axes
+from tests import pages
 from tests.pages import REFERENCE, between_markers, frontier_tests, page
 
 
@@ -110,6 +111,10 @@ def test_the_pages_are_those_of_the_tables():
     for rule, p in leaderboard.PROTOCOLS.items():
         [row] = [line for line in protocol if f"| `{rule}` | train |" in line]
         assert row.endswith(f"| {chance(p)} |")
+    success = {standing.rule: standing.success.value for standing, _ in rows}
+    for variant in ("scripted", "smollm2"):
+        own = pages.success("experimenter", "experimenter", variant).mean()
+        assert np.isclose(success[f"experimenter/{variant}"], own)
     with (REFERENCE / "leaderboard.csv").open() as file:
         header, *lines = csv.reader(file)
     assert header == list(leaderboard.COLUMNS)

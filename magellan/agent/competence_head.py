@@ -7,6 +7,7 @@ update, which episodes to keep and when to take a snapshot; it holds no tensor.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
@@ -75,6 +76,10 @@ class HeadSettings(Protocol):
         """Width of the hidden layer."""
 
     @property
+    def initial(self) -> float | None:
+        """Chance of success that predictions begin near, if not an even one."""
+
+    @property
     def refresh_batch(self) -> int:
         """Prompts per pass of `transformers` without gradients."""
 
@@ -93,6 +98,9 @@ class CompetenceHead:
         self.readers = READERS[config.adapter]
         generator = torch.Generator().manual_seed(seed)
         self.head = mlp(backbone.width, (config.hidden,), nn.Tanh, generator).to(backbone.device)
+        if config.initial is not None:
+            *_, bias = self.head.parameters()
+            nn.init.constant_(bias, math.log(config.initial / (1 - config.initial)))
         self.delayed_head = frozen_copy(self.head)
         backbone.blend_adapter(self.readers.learning, DELAYED)
         trained = self._adapter().values() if self.readers.trains_adapter else ()

@@ -48,6 +48,12 @@ class LearnedSettings(Section):
         "(`frozen`). `ignored`: defect B1.",
     )
     hidden: Width = Field(128, description="Width of the head's hidden layer.")
+    initial: float | None = Field(
+        None,
+        gt=0.0,
+        lt=1.0,
+        description="Chance of success that predictions begin near; null: even, as released.",
+    )
     buffer: Count = Field(5_000, description="Most recent episodes kept.")
     batch_size: BatchSize = Field(256, description="Episodes per update, by recency rank.")
     delay: Count = Field(100, description="N: updates between current and delayed estimate.")

@@ -124,6 +124,13 @@ def test_delayed_copy_moves_at_a_refresh_only_and_equals_an_old_competence():
         history.append(now)
 
 
+def test_predictions_begin_near_the_chance_that_is_given():
+    for initial, low, high in ((None, 0.26, 0.9), (0.02, 0.0, 0.26), (0.98, 0.74, 1.0)):
+        now, delayed = competence(make(initial=initial))  # 8 weights within 8 ** -0.5
+        assert (now == delayed).all()
+        assert ((low < now) & (now < high)).all()
+
+
 def test_it_learns_which_goals_succeed():
     learned = make(refresh=40, delay=40, learning_rate=2e-3, batch_size=32)
     practise(learned, 120)

@@ -1,19 +1,20 @@
-"""Fused layers give what the modules as loaded give, and the same gradients."""
+"""Fused layers, and compiled passes, give what the modules as loaded give."""
 
 import pytest
 import torch
+from torch._dynamo.utils import counters
 
 from magellan.core.codec import stack
-from magellan.model.backbone import ADAPTERS, Backbone
+from magellan.model import captured
+from magellan.model.backbone import ADAPTERS, GPU_BUCKET, Backbone
 from magellan.model.packing import PackedBatch
 from magellan.model.scoring import prompt_features, score_candidates
 from magellan.model.settings import BackboneConfig, BackendConfig
 from tests.agent import tiny
 
-FLAN = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 MODELS = {
     "t5": ("t5", {}),
-    "flan": ("t5", FLAN),
+    "flan": ("t5", {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),
     "llama": ("llama", {"num_key_value_heads": 2}),
     "biased": ("llama", {"attention_bias": True}),
     "qwen2": ("qwen2", {}),  # whose adapters alone are fused
@@ -65,3 +66,32 @@ def read(backbone: Backbone, states: PackedBatch) -> list:
         parameter.grad = None
     order = scores.slots.argsort()
     return [scores.log_policy, scores.features[order], features, gradients]
+
+
+@pytest.mark.parametrize("name", ["flan", "llama"])
+def test_a_compiled_pass_is_the_pass(name, tmp_path, monkeypatch):
+    """Without a GPU nothing is captured: PyTorch runs the compiled passes one kernel at a time."""
+    monkeypatch.setattr(captured, "HOW", {**captured.HOW, "mode": None, "backend": "aot_eager"})
+    family, settings = MODELS[name]
+    tiny.write(tmp_path, family, **settings)
+    config = BackboneConfig(model=str(tmp_path), lora_mode="per_token", lora_rank=3)
+    made = [tiny.set_adapters(Backbone(config, seed=1), 0.05, seed=2) for _ in range(2)]
+    with tiny.as_loaded():
+        library = tiny.set_adapters(Backbone(config, seed=1), 0.05, seed=2)
+    made[0]._last_states = captured.Captured(made[0]._fused)
+    batches = [
+        PackedBatch(*stack(tiny.random_states(5, rows, 6, longest)), bucket=GPU_BUCKET)
+        for rows, longest in ((9, 8), (40, 30))
+    ]
+    counters.clear()
+    for step in range(3):
+        for states in batches:
+            found, other = (read(backbone, states) for backbone in made)
+            with tiny.in_float64(library):
+                exact = read(library, states)
+            tiny.close(found, other, exact)
+        for backbone in (*made, library):
+            tiny.set_adapters(backbone, 0.05, seed=3 + step)
+    passes = 2 * 2 * (2 if name == "flan" else 1)  # with gradients and without, of each batch
+    assert counters["stats"]["unique_graphs"] == passes
+    assert not counters["graph_break"]

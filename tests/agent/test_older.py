@@ -4,14 +4,7 @@ import json
 
 import pytest
 
-from magellan.model.files import BACKBONES
 from magellan.model.transformers4 import readable
-
-
-def test_with_the_newer_one_it_is_the_folder_itself():
-    with readable(BACKBONES / "zoo-mini", new=True) as folder:
-        assert folder == BACKBONES / "zoo-mini"
-
 
 LINEAR = {"rope_theta": 5e5, "rope_type": "linear", "factor": 2.0}
 

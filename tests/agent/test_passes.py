@@ -11,7 +11,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from magellan import fastpath
 from magellan.core.codec import PROMPT, PackedState, stack
-from magellan.fastpath import reading
+from magellan.fastpath import layers, reading
+from magellan.fastpath.trie import Rows, build_tree
 from magellan.model.backbone import ADAPTERS, Backbone
 from magellan.model.files import check_backbone
 from magellan.model.packing import PackedBatch
@@ -106,9 +107,10 @@ def test_no_position_is_beyond_the_longest_prompt_with_its_action():
     assert int(batch.positions.max()) == (prompts + branches).max() - 1
 
 
-@pytest.fixture(params=[256, 4], ids=["one piece", "several pieces"])
+@pytest.fixture(params=[256, 4], ids=["one piece", "several pieces without oneDNN"])
 def pieces(request, monkeypatch):
     monkeypatch.setattr(reading, "PIECE", request.param)
+    monkeypatch.setattr(layers, "HAS_ONEDNN", layers.HAS_ONEDNN and request.param == 256)
 
 
 @pytest.mark.usefixtures("pieces")
@@ -167,6 +169,30 @@ def test_prompts_of_equal_length_are_read_by_one_query_each(readers):
     for gradients in (False, True):
         with torch.set_grad_enabled(gradients):
             readers.check(lambda m: prompt_features(m, "policy", batch), "of equal length")
+
+
+def test_one_place_has_no_gradient_to_its_query_and_key():
+    """Its weight is 1 whatever the score: rounding must not make a gradient of it."""
+    rows = Rows(torch.arange(3)[:, None], torch.arange(3), None)
+    query, key, value = (torch.randn(3, 8, requires_grad=True) for _ in range(3))
+    bias = torch.randn(1, 2, 1, 1)
+    layers.attend(query, key, value, bias, rows, rows, 2).square().sum().backward()
+    assert [bool(each.grad.any()) for each in (query, key, value)] == [False, False, True]
+
+
+def test_every_distinct_beginning_is_computed_once():
+    """Also beside padding; prompts that begin alike may be shared."""
+    states = tiny.random_states(0, 60, words=3, longest=5)
+    beginnings = set()
+    for number, state in enumerate(states):
+        prompt, *branches = np.split(state.tokens, np.flatnonzero(np.diff(state.segments)) + 1)
+        for branch in ([], *branches):
+            path = [*prompt, *branch]
+            lengths = range(1, len(path) + 1)
+            beginnings |= {(number, n > len(prompt), *path[:n]) for n in lengths}
+    tokens, segments = stack(states)
+    assert len(build_tree(tokens, segments)) == len(beginnings)
+    assert len(build_tree(tokens, segments, share_prompts=True)) < len(beginnings)
 
 
 def test_adapters_change_what_is_read(readers):

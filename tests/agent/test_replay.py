@@ -64,15 +64,3 @@ def test_marks_do_not_reach_what_has_replaced_a_transition():
     replay.add(transition(3))  # stands where the first one stood
     replay.mark_success([first])
     assert not replay.state_dict()["fields"]["success"].any()
-
-
-def test_state_round_trip_continues_the_draws():
-    replay, copy = (Replay(50, np.random.default_rng(seed), 0.3) for seed in (0, 1))
-    for number in range(40):
-        replay.mark_success([replay.add(transition(number))] if number % 7 == 0 else [])
-        if number % 7:
-            replay.add(transition(number))
-    copy.load_state_dict(replay.state_dict())
-    for _ in range(3):
-        replay.add(transition(99)), copy.add(transition(99))
-        assert replay.sample(20).returns.tolist() == copy.sample(20).returns.tolist()

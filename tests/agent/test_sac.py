@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import nn
 
+from magellan.agent.learning import apply_head, mlp
 from magellan.agent.replay import Batch
-from magellan.agent.sac import SAC, soft_value, with_candidates_of
+from magellan.agent.sac import SAC, with_candidates_of
 from magellan.core.codec import Codec, stack
 from magellan.model.backbone import ADAPTERS, Backbone
 from magellan.model.scoring import Scores
@@ -56,46 +57,30 @@ def moved(before, after) -> set[str]:
     }
 
 
-def moved_by(agent: SAC, updates: int = 2) -> set[str]:
-    """Groups that move over a few updates (a LoRA's A only moves once its B has left zero)."""
+ALWAYS = {"policy", "critic", "critic_target", "target"}
+FIXED = {"temperature": "fixed"}
+MOVED = [
+    (FIXED, 2, ALWAYS),
+    ({**FIXED, "actor_warmup_updates": 0}, 2, ALWAYS),
+    ({"actor_warmup_updates": 2}, 2, ALWAYS),
+    ({"actor_warmup_updates": 2}, 3, ALWAYS | {"temperature"}),
+    # The target's adapter still follows the policy's, from which it starts at random distance.
+    ({"critic_trains_adapter": False}, 2, {"critic", "target", "critic_target"}),
+]
+
+
+@pytest.mark.parametrize("joint", [True, False])
+@pytest.mark.parametrize(("settings", "updates", "expected"), MOVED)
+def test_exactly_these_parameters_move(settings, updates, expected, joint):
+    """All of the policy's; a LoRA's A only moves once its B has left zero."""
+    agent = make_agent(joint_update=joint, **{"actor_warmup_updates": 5, **settings})
     before = snapshot(agent)
     for _ in range(updates):
         agent.update_policy(make_batch(agent))
-    return moved(before, snapshot(agent))
-
-
-ALWAYS = {"policy", "critic", "critic_target", "target"}
-
-
-@pytest.mark.parametrize("joint", [True, False])
-@pytest.mark.parametrize("warmup", [0, 5])
-def test_exactly_these_parameters_move(joint, warmup):
-    agent = make_agent(joint_update=joint, actor_warmup_updates=warmup, temperature="fixed")
-    assert moved_by(agent) == ALWAYS
-
-
-@pytest.mark.parametrize("joint", [True, False])
-def test_temperature_moves_after_the_warmup_only(joint):
-    agent = make_agent(joint_update=joint, actor_warmup_updates=2)
-    assert moved_by(agent, 2) == ALWAYS
-    assert moved_by(agent, 1) == ALWAYS | {"temperature"}
-
-
-@pytest.mark.parametrize("joint", [True, False])
-def test_critic_without_the_adapter_moves_its_head_only(joint):
-    agent = make_agent(joint_update=joint, actor_warmup_updates=5, critic_trains_adapter=False)
-    # The target's adapter still follows the policy's, from which it starts at random distance.
-    assert moved_by(agent) == {"critic", "target", "critic_target"}
-
-
-def test_every_policy_parameter_moves():
-    agent = make_agent(actor_warmup_updates=0)
-    before = snapshot(agent)["policy"]
-    for _ in range(3):
-        agent.update_policy(make_batch(agent))
-    still = [k for k, v in snapshot(agent)["policy"].items() if torch.equal(v, before[k])]
-    # A pass reads only states of branch tokens and of the prompt's last one; all layers serve them.
-    assert still == []
+    after = snapshot(agent)
+    assert moved(before, after) == expected
+    if "policy" in expected:
+        assert not [k for k, v in after["policy"].items() if torch.equal(v, before["policy"][k])]
 
 
 def test_target_moves_by_polyak_exactly():
@@ -119,22 +104,6 @@ def test_target_at_the_start(choice, equal):
         assert all(torch.equal(a, b) for a, b in pairs) is equal
 
 
-def make_scores(probabilities) -> Scores:
-    policy = torch.tensor(probabilities)
-    slots = (policy > 0).flatten().nonzero().squeeze(1)
-    return Scores(policy.log(), torch.zeros(len(slots), 1), slots)
-
-
-def test_soft_value_by_hand():
-    scores = make_scores([[0.5, 0.5, 0.0], [0.25, 0.25, 0.5]])
-    values = torch.tensor([[1.0, 3.0, 100.0], [4.0, 0.0, 2.0]])
-    alpha = torch.tensor(2.0)
-    # Row 0: mean of 1 and 3 plus 2 log 2; the third candidate does not exist.
-    # Row 1: 1 + 0 + 1, and entropy 2 * (log 4) / 4 + (log 2) / 2 = 1.5 log 2, times 2.
-    expected = [2 + 2 * math.log(2), 2 + 3 * math.log(2)]
-    assert soft_value(scores, values, alpha).tolist() == approx(expected)
-
-
 @pytest.mark.parametrize("adapter", ["own", "policy"])
 def test_bootstrap_target_by_hand(adapter, monkeypatch):
     agent = make_agent(target_adapter=adapter)
@@ -143,9 +112,8 @@ def test_bootstrap_target_by_hand(adapter, monkeypatch):
 
     def score(adapter, states):
         calls.append((adapter, len(states.tokens)))
-        return Scores(
-            torch.tensor([[0.5, 0.5]]).log(), torch.tensor([[1.0], [3.0]]), torch.tensor([0, 1])
-        )
+        policy = torch.tensor([[0.5, 0.5, 0.0]])  # the third candidate does not exist
+        return Scores(policy.log(), torch.tensor([[1.0], [3.0]]), torch.tensor([0, 1]))
 
     monkeypatch.setattr(agent, "_score", score)
     agent.target_critic = nn.Linear(1, 1)
@@ -237,39 +205,26 @@ def test_candidates_of_the_current_state_under_the_next_prompt():
     assert decode(tokens[0][segments[0] == 2]) == CANDIDATES[0][1]
 
 
-def states_of(agent: SAC) -> list:
-    return Codec(agent.backbone.tokenizer).pack(PROMPTS, CANDIDATES)
-
-
-def test_look_finds_units_that_never_fire() -> None:
-    """Units of the head that are pushed below zero for whatever they read, 0, 3 and 8 of 8."""
+def test_signs_of_a_collapsed_critic(monkeypatch) -> None:
+    """Hidden units pushed below zero whatever they read, 0, 3 and 8 of 8; equal features."""
     agent = make_agent()
-    bias = agent.critic[0].bias.requires_grad_(False)
-    bias[:] = 1e3
-    assert agent.critic_statistics(states_of(agent))["dormant"] == 0.0
-    bias[:3] = -1e3
-    assert agent.critic_statistics(states_of(agent))["dormant"] == 3 / 8
-    bias[:] = -1e3
-    looked = agent.critic_statistics(states_of(agent))
-    assert looked["dormant"] == 1.0
-    assert looked["value"] == pytest.approx(float(agent.critic[2].bias.detach()))
-
-
-def test_spread_of_the_features_that_the_critic_reads(monkeypatch) -> None:
-    agent = make_agent()
-    features = torch.zeros(4, agent.backbone.width)
-    features[:, 0] = torch.tensor([1.0, 3.0, 1.0, 3.0])  # mean 2, distance 1, mean square 5
-    monkeypatch.setattr(agent, "_score", lambda *_: SimpleNamespace(features=features))
-    assert agent.critic_statistics(states_of(agent))["spread"] == pytest.approx(5**-0.5)
-    features[:, 0] = 2.0
-    assert agent.critic_statistics(states_of(agent))["spread"] == 0.0
-
-
-def test_the_value_is_the_mean_of_q_and_looking_moves_nothing() -> None:
-    agent = make_agent()
-    before = snapshot(agent)
-    rows = zip(agent.values(states_of(agent)), CANDIDATES, strict=True)
-    existing = np.concatenate([row[: len(group)] for row, group in rows])
-    looked = agent.critic_statistics(states_of(agent))
-    assert looked["value"] == approx(existing.mean())
+    before, states = snapshot(agent), Codec(agent.backbone.tokenizer).pack(PROMPTS, CANDIDATES)
+    values, looked = agent.values(states), agent.critic_statistics(states)
+    assert looked["value"] == approx(values[values != 0].mean())
     assert moved(before, snapshot(agent)) == set()
+    bias = agent.critic[0].bias.requires_grad_(False)
+    for pushed in (0, 3, 8):
+        bias[:] = 1e3
+        bias[:pushed] = -1e3
+        assert agent.critic_statistics(states)["dormant"] == pushed / 8
+    features = torch.zeros(4, agent.backbone.width)
+    monkeypatch.setattr(agent, "_score", lambda *_: SimpleNamespace(features=features))
+    for column, spread in (([1.0, 3.0, 1.0, 3.0], 5**-0.5), ([2.0] * 4, 0.0)):
+        features[:, 0] = torch.tensor(column)  # mean 2; mean square 5 of the first
+        assert agent.critic_statistics(states)["spread"] == pytest.approx(spread)
+
+
+def test_a_head_without_gradients_keeps_what_is_not_finite():
+    head = mlp(6, (8, 8), nn.ReLU, torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        assert apply_head(head, torch.full((2, 6), torch.nan)).isnan().all()

@@ -8,17 +8,9 @@ from magellan.model import tokenizers
 from magellan.model.loading import load_model
 from magellan.worlds import WORLDS
 from magellan.worlds.little_zoo.goals import GoalSpace
-from tests.agent.tiny import CORPUS, fast, in_bytes, trained
+from tests.agent.tiny import CORPUS, fast, like_t5, trained
 
 ZOO = WORLDS["little_zoo"]
-WORDS = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
-
-
-def unigram(before, corpus=CORPUS):
-    trainer = trainers.UnigramTrainer(
-        vocab_size=200, special_tokens=["<unk>"], unk_token="<unk>", show_progress=False
-    )
-    return fast(trained(Tokenizer(models.Unigram()), trainer, before, corpus), unk_token="<unk>")
 
 
 def pairs(corpus):
@@ -36,24 +28,17 @@ def pieces():
 
 GOOD = {
     "zoo-mini": lambda: load_model("zoo-mini")[1],
-    "as T5": lambda: unigram(WORDS),
+    "as T5": like_t5,
     # A line break is no word: that it is unknown makes no two texts alike.
-    "line break unknown": lambda: unigram(
-        pre_tokenizers.Metaspace(), [text.replace("\n", " ") for text in CORPUS]
-    ),
-    "as GPT-2": lambda: fast(in_bytes(corpus=["hello"])),
+    "line break unknown": lambda: fast(pairs(CORPUS), unk_token="<unk>"),
     "byte by byte, not a fast one": ByT5Tokenizer,
-    "pairs": lambda: fast(pairs(CORPUS)),
 }
 BAD = {
     "other letters": (
         lambda: fast(pairs(["abcde"]), unk_token="<unk>"),
         "does not know 'G'",
     ),
-    "unknown token not declared": (
-        lambda: fast(pairs(["abcde"])),
-        "does not know 'G'",
-    ),
+    "unknown token not declared": (lambda: fast(pairs(["abcde"])), "does not know 'G'"),
     "other words": (lambda: fast(pieces()), "does not know 'Grasp'"),
     "drops what it does not know": (
         lambda: fast(Tokenizer(models.BPE({"a": 0, "b": 1}, []))),

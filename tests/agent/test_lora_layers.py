@@ -34,24 +34,12 @@ def folders(tmp_path_factory):
 
 def make(folders, way, layers, targets="all_linear") -> Backbone:
     model, mode, passes = way
-    return Backbone(
-        BackboneConfig(
-            model=str(folders[model]),
-            lora_rank=2,
-            lora_layers=layers,
-            lora_targets=targets,
-            lora_mode=mode,
-            passes=passes,
-        )
-    )
+    settings = {"lora_rank": 2, "lora_layers": layers, "lora_targets": targets, "lora_mode": mode}
+    return Backbone(BackboneConfig(model=str(folders[model]), passes=passes, **settings))
 
 
-def is_in_layer(name: str, number: int) -> bool:
+def is_in_layer(name: str, number: int = 2) -> bool:
     return any(f".{word}.{number}." in name for word in ("layers", "h", "block"))
-
-
-def is_last(name: str) -> bool:
-    return is_in_layer(name, 2)
 
 
 def gradients(backbone: Backbone) -> dict[str, torch.Tensor]:
@@ -69,7 +57,7 @@ def gradients(backbone: Backbone) -> dict[str, torch.Tensor]:
 def test_it_is_the_full_model_with_nothing_learnt_below(folders, way):
     """All layers carry adapters on one side, those below the last with B = 0."""
     full, last = make(folders, way, 0), make(folders, way, 1)
-    assert set(last.adapter("policy")) == {name for name in full.adapter("policy") if is_last(name)}
+    assert set(last.adapter("policy")) == set(filter(is_in_layer, full.adapter("policy")))
     generator = torch.Generator().manual_seed(1)
     for adapter in ADAPTERS:
         values = {
@@ -78,7 +66,7 @@ def test_it_is_the_full_model_with_nothing_learnt_below(folders, way):
         }
         last.load_adapter(adapter, {name: values[name] for name in last.adapter(adapter)})
         for name in values:
-            if name.endswith("lora_B") and not is_last(name):
+            if name.endswith("lora_B") and not is_in_layer(name):
                 values[name].zero_()
         full.load_adapter(adapter, values)
     states = full.batch(*stack(Codec(full.tokenizer).pack(PROMPTS, CANDIDATES)))

@@ -33,11 +33,9 @@ from tests.agent.tiny import PROMPTS, close, features_of, in_float64, needs_comp
 from tests.backends.models import needs_cuda
 
 # Of several lengths and numbers; some begin alike, one is the beginning of another, two are equal.
+LION = ("Grasp", "Go to lion", "Go to lion seed", "Go to baby lion", "Go to carrot seed")
 STATES = (
-    (
-        PROMPTS[0],
-        ("Grasp", "Go to lion", "Go to lion seed", "Go to baby lion", "Go to carrot seed"),
-    ),
+    (PROMPTS[0], LION),
     (PROMPTS[1], ("Grasp", "Release carrot seed", "Release carrot", "Release carrot seed")),
     ("Goal: Grasp water\nAction: ", ("Go to water",)),
 )
@@ -131,10 +129,14 @@ def without_this_package(folder) -> tuple[torch.nn.Module, Tokenizer]:
     """Model and tokenizer as their own libraries read them."""
     encoder = "T5" in (folder / "config.json").read_text()
     family = AutoModelForSeq2SeqLM if encoder else AutoModelForCausalLM
+    return family.from_pretrained(folder, dtype=torch.float32).eval(), tokenizer_of(folder)
+
+
+def tokenizer_of(folder) -> Tokenizer:
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    return family.from_pretrained(folder, dtype=torch.float32).eval(), tokenizer
+    return tokenizer
 
 
 def packed(backbone: Backbone, states=STATES) -> list:
@@ -151,10 +153,6 @@ def scored(backbone: Backbone, states, score: str = "log_prob_sum"):
 
 @pytest.mark.parametrize("score", ["logit_sum", "log_prob_sum"])
 def test_scores_equal_a_plain_loop(read, score):
-    check_scores(read, score)
-
-
-def check_scores(read: Read, score: str) -> None:
     policy, features = scored(read.backbone, packed(read.backbone), score)
     number = ("logit_sum", "log_prob_sum").index(score)
 
@@ -175,16 +173,6 @@ def check_scores(read: Read, score: str) -> None:
     close(features, library[1], exact[1])
     for row, (_, candidates) in zip(policy, STATES, strict=True):
         assert (row[len(candidates) :] == float("-inf")).all()
-
-
-def test_the_states_tell_candidates_apart(read):
-    """The other tests could not fail where all scores are about equal."""
-    policy, _ = scored(read.backbone, packed(read.backbone))
-    assert policy[0].max() - policy[0].min() > 0.1
-    assert (policy[1, 1] - policy[1, 2]).abs() > 1e-3
-    with in_float64(read.backbone):
-        exact, _ = scored(read.backbone, packed(read.backbone))
-    close(policy[1, [0, 3, 2, 1]], policy[1, :4], exact[1, :4])  # 1 and 3 are the same text
 
 
 def test_what_stands_in_the_padding_changes_nothing(read):
@@ -273,9 +261,7 @@ def declare(folder, family: str, named: str | None, **settings) -> None:
 def test_ids_are_those_of_the_file_whatever_class_is_named(family, named, kind, folder):
     made(kind).save_pretrained(folder)
     declare(folder, family, named, add_prefix_space=True, additional_special_tokens=["baby"])
-    expected = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    expected.no_padding()
-    expected.no_truncation()
+    expected = tokenizer_of(folder)
     got = load_tokenizer(str(folder))(list(SAMPLE), add_special_tokens=False)["input_ids"]
     assert got == [expected.encode(text, add_special_tokens=False).ids for text in SAMPLE]
 
@@ -287,14 +273,11 @@ def test_without_that_file_ids_are_those_of_words_and_merges_or_refused(family, 
     (folder / "tokenizer.json").unlink()
     made("GPT-2").backend_tokenizer.model.save(str(folder))
     declare(folder, family, named)
-    expected = made("GPT-2")(list(PLAIN), add_special_tokens=False)["input_ids"]
-    if (family, named) == ("gpt2", "GPT2Tokenizer"):
-        tokenizer = load_tokenizer(str(folder))
-        assert tokenizer(list(PLAIN), add_special_tokens=False)["input_ids"] == expected
-        return
-    with contextlib.suppress(InputError):
-        tokenizer = load_tokenizer(str(folder))
-        assert tokenizer(list(PLAIN), add_special_tokens=False)["input_ids"] == expected
+    must_be_read = (family, named) == ("gpt2", "GPT2Tokenizer")
+    with contextlib.nullcontext() if must_be_read else contextlib.suppress(InputError):
+        texts, tokenizer = list(PLAIN), load_tokenizer(str(folder))
+        expected = made("GPT-2")(texts, add_special_tokens=False)["input_ids"]
+        assert tokenizer(texts, add_special_tokens=False)["input_ids"] == expected
 
 
 def test_a_text_is_tokenised_once(tokenizer):
@@ -304,17 +287,12 @@ def test_a_text_is_tokenised_once(tokenizer):
         tokenised.extend(texts)
         return tokenizer(texts, **options)
 
-    codec = Codec(count)
-    for _ in range(2):
-        codec.pack(*zip(*STATES, strict=True))
-    assert sorted(tokenised) == sorted(
-        {text for prompt, more in STATES for text in (prompt, *more)}
-    )
-    forgetful = Codec(tokenizer, remember=2)
+    codec, forgetful = Codec(count), Codec(tokenizer, remember=2)
     for _ in range(2):
         encoded, expected = ([*map(list, coder.encode(PROMPTS))] for coder in (forgetful, codec))
         assert encoded == expected
         forgetful.encode(["Grasp", "Go to water"])
+    assert tokenised == list(PROMPTS)
 
 
 def test_more_actions_than_can_be_numbered_are_refused(tokenizer):
@@ -335,4 +313,4 @@ def test_more_actions_than_can_be_numbered_are_refused(tokenizer):
 def test_smollm2_scores_as_in_a_plain_loop():
     backbone = Backbone(BackboneConfig(model="smollm2-135m", lora_rank=1, lora_mode="per_token"))
     read = Read(backbone, *without_this_package(backbone_folder("smollm2-135m")))
-    check_scores(read, "log_prob_sum")
+    test_scores_equal_a_plain_loop(read, "log_prob_sum")

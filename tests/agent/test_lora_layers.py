@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from magellan.core.codec import Codec, stack
-from magellan.core.errors import InputError
 from magellan.model.backbone import ADAPTERS, Backbone
 from magellan.model.scoring import score_candidates
 from magellan.model.settings import BackboneConfig
@@ -92,8 +91,3 @@ def test_targets_are_chosen_within_the_layers(folders, model):
     assert modules == {"llama": {"q_proj", "v_proj"}, "t5": {"q", "v"}, "gpt2": {"c_attn"}}[model]
     for number, there in enumerate((False, True, True)):
         assert any(is_in_layer(name, number) for name in backbone.adapter("policy")) == there
-
-
-def test_more_layers_than_there_are_is_refused(folders):
-    with pytest.raises(InputError, match=r"lora_layers: 4 is more than the 3 .*0 \(all\) to 3"):
-        make(folders, WAYS[0], 4)

@@ -97,12 +97,11 @@ def undecided(model: str) -> Iterator[tuple[str, dict[str, str]]]:
         yield folder, {"score": "logit_sum" if model == "t5" else "log_prob_sum"}
 
 
-def make_as_for_a_gpu(merged: bool, model: str, agent=None, **backend) -> LocalBackend:
+def make_as_for_a_gpu(way: str, model: str, agent=None, **backend) -> LocalBackend:
     """On the CPU, by the way that a GPU takes: `transformers`, fused attention, padded lengths."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loading, "attention_on", lambda device: None)
         patch.setattr(Backbone, "_choose_reader", lambda self: (None, "transformers"))
-        way = "torch" if merged else "fused"
         made = make(way, model, agent, **backend)
         made.backbone._bucket = GPU_BUCKET
         return made
@@ -209,32 +208,3 @@ def check_same_state(state: Any, expected: Any) -> None:
     """All values of two states are equal."""
     for (name, value), (_, wanted) in zip(leaves(state), leaves(expected), strict=True):
         np.testing.assert_array_equal(value, wanted, err_msg=name)
-
-
-SURE = 1e-3
-"""Gradients above this share of the largest of their array have the same sign on two machines."""
-
-
-def check_one_update(here: LocalBackend, there: LocalBackend, exact: LocalBackend) -> None:
-    """One update of each kind in float32 is the same, up to what rounding alone can do.
-
-    Adam's first step is the sign of a gradient times the step size. Where a gradient is nothing but
-    rounding its sign is chance, and two right answers are two steps, 0.002, apart. So adapters are
-    compared only where the sign is sure, to a tenth of a step. No such step may lie between: all
-    want `joint_update`.
-    """
-    for learner, name in (("sac", "policy"), ("competence", "competence")):
-        with in_float64(exact):
-            truth = updated(exact, learner)
-        library = updated(here, learner)
-        check_same_update(updated(there, learner), [library, truth])
-        first = "joint" if learner == "sac" else ""
-        adapters = [model.backbone.adapter(name) for model in (there, here)]
-        compared = []
-        for number, key in enumerate(adapters[0]):
-            gradient = np.abs(truth[1][f"{first}.{number}"])
-            sure = gradient > SURE * max(gradient.max(), 1e-3)
-            found, expected = (adapter[key].detach().cpu().numpy()[sure] for adapter in adapters)
-            assert (np.abs(found - expected) < here.agent.config.learning_rate / 10).all(), key
-            compared.append(sure.flatten())
-        assert np.concatenate(compared).mean() > 0.8

@@ -7,8 +7,8 @@ tensor of the CPU (numbers and indices apart), nor read by NumPy, nor drawn with
 
 What it cannot show: what a GPU's own kernels do (rounding, memory, speed, fused attention, which
 of them refuse to be deterministic), its random stream, and C++ that looks a device up by itself.
-Autocast is done here for the functions that models call (`LOWERED`, `RAISED`). Where a pretended
-GPU has been, PyTorch takes CUDA for initialised: asked for `cuda`, it fails with other words.
+Autocast changes nothing here. Where a pretended GPU has been, PyTorch takes CUDA for initialised:
+asked for `cuda`, it fails with other words.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
-from torch.autograd.graph import _engine_run_backward
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
@@ -36,18 +34,6 @@ aten = torch.ops.aten
 COPIES = {aten.copy_.default, aten._to_copy.default}
 INDEXED = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default}
 INDEXED |= {aten._index_put_impl_.default, aten._unsafe_index.Tensor}
-# What autocast computes in the lower precision, as far as models here call it.
-LOWERED = {F.linear, F.scaled_dot_product_attention, torch.einsum, torch.matmul, torch.bmm}
-LOWERED |= {torch.mm, torch.addmm, torch.baddbmm, torch.Tensor.matmul, torch.Tensor.__matmul__}
-LOWERED |= {torch.Tensor.bmm, torch.Tensor.mm, torch.Tensor.baddbmm, torch.Tensor.addmm}
-LOWERED |= {torch.mv, torch.Tensor.mv, F.conv1d}
-# What it computes in float32.
-RAISED = {F.layer_norm, F.softmax, F.log_softmax, torch.softmax, torch.log_softmax}
-RAISED |= {torch.Tensor.softmax, torch.Tensor.log_softmax, torch.pow, torch.Tensor.pow}
-RAISED |= {torch.Tensor.__pow__, torch.rsqrt, torch.Tensor.rsqrt, torch.exp, torch.Tensor.exp}
-RAISED |= {torch.log, torch.Tensor.log, torch.sum, torch.Tensor.sum, torch.cumsum}
-RAISED |= {torch.Tensor.cumsum, torch.logsumexp, torch.Tensor.logsumexp, F.cross_entropy}
-RAISED |= {F.mse_loss, F.smooth_l1_loss, F.binary_cross_entropy_with_logits}
 # What torch.cuda answers.
 ANSWERS = {
     "_lazy_init": None,
@@ -104,12 +90,7 @@ class OnGpu(torch.Tensor):
 
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        """Autocast, which PyTorch does not do for this class; and what C++ would do to a shell."""
         kwargs = kwargs or {}
-        if torch.is_autocast_enabled("cuda") and (function in LOWERED or function in RAISED):
-            lower = torch.get_autocast_dtype("cuda")
-            dtype = lower if function in LOWERED else torch.float32
-            args, kwargs = tree_map(lambda value: _cast(value, dtype), (args, kwargs))
         if function == torch.Tensor.data.__set__:  # type: ignore[attr-defined]
             args[0].held = args[1].held
         if function is torch.Tensor.tolist:
@@ -138,11 +119,6 @@ class Numbered(TorchFunctionMode):
         if function is not torch.device:
             args, kwargs = tree_map(_numbered, (args, kwargs or {}))
         return function(*args, **(kwargs or {}))
-
-
-def _cast(value: Any, dtype: torch.dtype) -> Any:
-    floating = isinstance(value, OnGpu) and value.is_floating_point()
-    return value.to(dtype) if floating and value.dtype != torch.float64 else value
 
 
 def _stays(tensor: OnGpu, *args: Any, copy: bool = False, **kwargs: Any) -> bool:
@@ -225,11 +201,6 @@ def _check(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None
                 )
 
 
-def _backward(*args: Any, **kwargs: Any) -> Any:
-    with torch._C._EnableTorchFunction():  # type: ignore[attr-defined]
-        return _engine_run_backward(*args, **kwargs)
-
-
 def _answer(value: Any) -> Callable[..., Any]:
     return lambda *_, **__: value
 
@@ -244,8 +215,6 @@ def pretended_gpu() -> Iterator[None]:
         for name, value in ANSWERS.items():
             patch.setattr(torch.cuda, name, _answer(value))
         patch.setattr(torch.cuda, "get_rng_state", _answer(torch.zeros(1, dtype=torch.uint8)))
-        # What a backward pass reads once more is autocast as well.
-        patch.setattr(torch.autograd, "_engine_run_backward", _backward)
         lifted = torch._C._only_lift_cpu_tensors()
         torch._C._set_only_lift_cpu_tensors(True)  # `torch.tensor(..., device="cuda")` comes by
         try:

@@ -10,17 +10,13 @@ import torch
 
 from tests import runs
 from tests.backends.models import (
-    MODELS,
-    check_one_update,
     make,
     needs_cuda,
     on_a_gpu,
-    packed_states,
-    undecided,
+    some_states,
 )
 
 pytestmark = on_a_gpu
-WAYS = pytest.mark.parametrize("way", ["cuda", "cuda merged"])
 
 
 def config(episodes: int, **backend):
@@ -42,15 +38,6 @@ def test_the_same_seed_gives_the_same_tables(tmp_path, dtype):
 
 
 @pytest.mark.slow
-@MODELS
-@WAYS
-def test_one_update_is_that_of_a_cpu(model, way):
-    """`test_layers.py` has the same for the way that a GPU takes, on a CPU."""
-    with undecided(model) as (folder, score):
-        check_one_update(*(make(name, folder, score) for name in ("plain", way, "plain")))
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("order", [("cuda", "cpu"), ("cpu", "cuda")], ids=["down", "up"])
 def test_a_run_that_was_stopped_goes_on_on_the_other_device(tmp_path, order):
     from magellan.jobs.checkpoint import Checkpoints
@@ -68,15 +55,19 @@ def test_a_run_that_was_stopped_goes_on_on_the_other_device(tmp_path, order):
     assert runs.finish(resumed).updates > stopped.updates
 
 
-def test_attention_on_a_gpu_is_fused_and_lengths_repeat():
-    backend = make("cuda")
-    assert backend.backbone._model.config._attn_implementation == "sdpa"
-    assert packed_states(backend).tokens.shape[1] % 16 == 0
-
-
 def test_a_gpu_that_is_one_too_many_is_one_line():
     from magellan.model.devices import find_device
 
     count = torch.cuda.device_count()
     with pytest.raises(ValueError, match=rf"'cuda:{count}' is not allowed: PyTorch finds {count} "):
         find_device(f"cuda:{count}")
+
+
+def test_a_backend_that_forgets_to_move_its_tokens_is_found(monkeypatch):
+    """What a pretended GPU is for: the same call passes, and fails where a move is left out."""
+    backend = make("cuda")
+    states = some_states(backend)
+    assert len(backend.probabilities(states)) == len(states)
+    monkeypatch.setattr(backend.backbone, "device", torch.device("cpu"))
+    with pytest.raises(RuntimeError, match="to be on the same device"):
+        backend.probabilities(states)

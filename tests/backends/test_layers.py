@@ -14,16 +14,19 @@ from magellan.model.backbone import GPU_BUCKET, Backbone
 from magellan.model.settings import BackboneConfig, BackendConfig
 from tests.backends.models import (
     MODELS,
-    check_one_update,
+    check_same_update,
     make,
     make_as_for_a_gpu,
     moments,
+    on_a_gpu,
     packed_states,
     prompts,
+    references,
     some_states,
     transitions,
     undecided,
     update_both,
+    updated,
 )
 
 
@@ -54,22 +57,25 @@ def test_recomputed_layers_give_the_same_numbers_to_the_last_bit(model):
 
 
 @MODELS
-@pytest.mark.parametrize("merged", [False, True], ids=["per token", "merged"])
-def test_the_way_that_a_gpu_takes_gives_the_same_update(model, merged):
-    """What `test_cuda.py` asks of a GPU holds for all of it but the GPU's own rounding."""
+@pytest.mark.parametrize(
+    "way",
+    ["fused", "torch", *(pytest.param(way, marks=on_a_gpu) for way in ("cuda", "cuda merged"))],
+)
+def test_the_way_that_a_gpu_takes_gives_the_same_update(model, way):
+    """Also on a CPU, which shows all of it but the GPU's own rounding."""
     with undecided(model) as (folder, score):
-        here, exact = (make("plain", folder, score) for _ in range(2))
-        there = make_as_for_a_gpu(merged, folder, score)
+        there = (make if "cuda" in way else make_as_for_a_gpu)(way, folder, score)
         assert there.passes == "transformers"
         assert there.backbone._model.config._attn_implementation == "sdpa"
-        assert (there.backbone._plain is not None) == merged
-        check_one_update(here, there, exact)
+        assert packed_states(there).tokens.shape[1] % GPU_BUCKET == 0
+        for learner in ("sac", "competence"):
+            check_same_update(updated(there, learner), references(learner, folder, score))
 
 
 @MODELS
 def test_lengths_that_a_model_sees_are_multiples(model, monkeypatch):
     with model_folder(model) as folder:
-        backend = make_as_for_a_gpu(False, folder, micro_batch=5)
+        backend = make_as_for_a_gpu("fused", folder, micro_batch=5)
         lengths, run = [], Backbone._run
 
         def record_length(self, part, adapter, **inputs):

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import re
 
 import numpy as np
 import pytest
@@ -10,7 +11,6 @@ import torch
 from benchmarks.shapes import model_folder
 from magellan.backends import CURRENT, DELAYED, check_backend, make_backend
 from magellan.competence.learned import LearnedSettings
-from magellan.core.errors import InputError
 from magellan.model.settings import BackboneConfig, BackendConfig
 from tests.agent.tiny import close, in_float64
 from tests.backends.models import (
@@ -21,7 +21,7 @@ from tests.backends.models import (
     every_way,
     leaves,
     make,
-    on_a_gpu,
+    needs_cuda,
     prompts,
     references,
     some_states,
@@ -29,6 +29,7 @@ from tests.backends.models import (
     update_both,
     updated,
 )
+from tests.runs import refusal
 from tests.snippets import raising
 
 BOTH = (CURRENT, DELAYED)
@@ -143,11 +144,9 @@ def test_a_state_holds_all_that_moves_and_no_tensor(way, joint):
     copy.load_state_dict(state)
     for model in (backend, copy):
         update_both(model)
-    held = prompts(backend)
-    for model in (backend, copy):
         model.snapshot(keep=2)
+    held, states = prompts(backend), some_states(backend)
     np.testing.assert_array_equal(backend.competence(held, BOTH), copy.competence(held, BOTH))
-    states = some_states(backend)
     np.testing.assert_array_equal(backend.probabilities(states), copy.probabilities(states))
     check_same_state(backend.state_dict(), copy.state_dict())
 
@@ -190,7 +189,7 @@ HALF = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "case", [pytest.param(name, marks=on_a_gpu if name == "cuda" else ()) for name in HALF]
+    "case", [pytest.param(name, marks=needs_cuda if name == "cuda" else ()) for name in HALF]
 )
 def test_bfloat16_is_close_to_float32(case):
     way, model = HALF[case]
@@ -210,28 +209,13 @@ def test_bfloat16_is_close_to_float32(case):
             assert not isinstance(value, np.ndarray) or value.dtype in (np.float32, np.int64), name
 
 
-REFUSED = {
-    "per token": ({"lora_mode": "per_token"}, {}, "backbone.lora_mode 'per_token'"),
-    "half": ({}, {"dtype": "bfloat16"}, "backend.dtype 'bfloat16'"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_compiled_passes_are_refused_where_they_cannot_read(case):
-    backbone, backend, reason = REFUSED[case]
-    words = f"^backbone.passes: 'compiled' is not for {reason}; allow"
-    with pytest.raises(InputError, match=words):
-        make_backend(BackboneConfig(passes="compiled", **backbone), BackendConfig(**backend))
-
-
 def test_a_gpu_that_is_absent_is_one_line(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(InputError, match=r"^backend.device: 'cuda' is not allowed: .*; allowed: "):
-        check_backend(BackendConfig(device="cuda"))
-    with pytest.raises(InputError, match=r"^backend.device"):
-        make_backend(BackboneConfig(), BackendConfig(device="cuda"))
-    with pytest.raises(InputError, match=r"^backend.device: 'cuda:2' is not allowed: .*; allowed"):
-        check_backend(BackendConfig(device="cuda:2"))
+    for device in ("cuda", "cuda:2"):
+        settings = BackendConfig(device=device)
+        line = refusal(check_backend, settings)
+        assert re.match(rf"backend.device: '{device}' is not allowed: .*; allowed: ", line)
+        assert refusal(make_backend, BackboneConfig(), settings) == line
     check_backend(BackendConfig(device="auto"))
     assert make("plain", device="auto").device == "cpu"
 

@@ -16,7 +16,7 @@ from magellan.model.files import check_backbone
 from tests.faults.conftest import config, struck
 from tests.faults.injection import Killed, install, os_error
 from tests.faults.promises import INTACT, SAME, SET_ASIDE, UNTOUCHED, WHOLE, fault
-from tests.runs import contents, forge, refusal, tables, trained
+from tests.runs import contents, forge, refusal, tables
 from tests.snippets import raising
 
 SAVE_CALLS = ("open", "write", "fsync", "close", "replace", "open", "fsync", "close", "unlink")
@@ -246,11 +246,3 @@ def test_a_forged_state_is_one_clear_error(where, halfway, tmp_path):
     assert line.startswith(f"--resume: {path}")
     assert line.endswith("move the checkpoints away to start over")
     assert contents(tmp_path) == before
-
-
-@pytest.mark.slow
-def test_a_state_with_its_own_values_goes_on(halfway, tmp_path):
-    path = Checkpoints(shutil.copytree(halfway, tmp_path / "run"), RICH).paths()[-1]
-    forge(path, "trainer/collector/positions", lambda old: old)
-    train(RICH, tmp_path / "run", resume=True, progress="none")
-    assert tables(tmp_path / "run") == tables(trained(RICH, tmp_path / "whole"))

@@ -14,18 +14,21 @@ CRITIC = (0.5, 0.0, 1.0)
 """Value, dormant, spread."""
 
 
-def config_of(model: str, score: str = "logit_sum", phases=(), **backbone) -> RunConfig:
+def config_of(
+    model: str, score: str = "logit_sum", phases=(), reads: str = "own", **backbone
+) -> RunConfig:
     layer = {
         "sampler": "magellan",
         "goal_space": SPACE,
         "phases": list(phases),
         "backbone": {
-            "model": model,
             "passes": "torch",
             "lora_rank": 4,
             "lora_alpha": 6,
             **backbone,
+            "model": model,
         },
+        "competence": {"adapter": reads},
         "agent": {"critic_hidden": (8, 6), "score": score},
     }
     return resolve_run("smoke", [layer])

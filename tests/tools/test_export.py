@@ -9,7 +9,7 @@ import yaml
 
 from magellan.backends import CURRENT, DELAYED
 from magellan.core.codec import stack
-from magellan.jobs.export import _adapters_and_heads, agent_files, write_agent
+from magellan.jobs.export import agent_files, write_agent
 from magellan.jobs.provenance import Origin
 from tests.agent.tiny import CANDIDATES, PROMPTS, close, in_float64, write
 from tests.tools.agents import CRITIC, config_of, make, state_of
@@ -34,12 +34,16 @@ def exported(folder, config):
 
 
 @pytest.mark.parametrize(
-    ("score", "targets", "mode"),
-    [("logit_sum", "attention_qv", "merged"), ("log_prob_sum", "all_linear", "per_token")],
+    ("model", "score", "targets", "mode", "reads"),
+    [
+        ("zoo-mini", "logit_sum", "attention_qv", "merged", "own"),
+        ("zoo-mini", "log_prob_sum", "all_linear", "per_token", "ignored"),
+        ("t5", "logit_sum", "attention_qv", "merged", "policy"),
+        ("t5", "log_prob_sum", "all_linear", "per_token", "own"),
+    ],
 )
-@pytest.mark.parametrize("model", ["zoo-mini", "t5"])
 def test_the_code_on_the_card_predicts_what_the_agent_predicts(
-    models, model, score, targets, mode, tmp_path, monkeypatch
+    models, model, score, targets, mode, reads, tmp_path, monkeypatch
 ):
     """Run in another folder than the one where the run named its model and the agent was left."""
     (tmp_path / "there").mkdir()
@@ -49,7 +53,7 @@ def test_the_code_on_the_card_predicts_what_the_agent_predicts(
     if model != "zoo-mini":
         name = "my-model"
         Path(name).symlink_to(models[model])
-    config = config_of(name, score, lora_targets=targets, lora_mode=mode)
+    config = config_of(name, score, reads=reads, lora_targets=targets, lora_mode=mode)
     backend = exported(Path("agent"), config)
     card = Path("agent/README.md").read_text()
     monkeypatch.chdir(tmp_path / "elsewhere")
@@ -129,31 +133,3 @@ def test_of_a_run_with_phases_the_last_one_counts():
     state["next_evaluation"] = 121
     assert "not complete" in card_of(config, {**state, "phase": 1})
     assert "not complete" not in card_of(config, state)
-
-
-@pytest.mark.parametrize(
-    ("reads", "now", "delayed"),
-    [("own", "learnt", "kept"), ("policy", "learnt", "kept"), ("ignored", "acting", "acting")],
-)
-def test_files_hold_the_adapters_that_predict(reads, now, delayed):
-    names = ("acting", "judging", "q", "q then", "learnt", "p", "kept", "p then")
-    values = {name: {"weight": np.full(2, at)} for at, name in enumerate(names)}
-    state = {
-        "sac": {
-            "adapters": {"policy": values["acting"], "critic_target": values["judging"]},
-            "critic": values["q"],
-            "target": values["q then"],
-        },
-        "competence": {
-            "adapter": values["learnt"],
-            "head": values["p"],
-            "snapshots": {"0": {"adapter": values["kept"], "head": values["p then"]}},
-        },
-    }
-    adapters, heads = _adapters_and_heads(state, reads)
-    assert adapters["policy"] is values["acting"]
-    assert adapters["critic_target"] is values["judging"]
-    assert adapters["competence"] is values[now]
-    assert adapters["competence_delayed"] is values[delayed]
-    assert heads["competence"] is values["p"]
-    assert heads["competence_delayed"] is values["p then"]

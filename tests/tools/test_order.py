@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from magellan.cli import main
+from tests.runs import error_line
 
 RATES = [0.0, 0.125, 0.5, 0.875, 1.0, 0.5]
 
@@ -57,40 +58,24 @@ def test_rows_are_drawn_by_probability(tmp_path: Path, capsys: pytest.CaptureFix
     assert len((tmp_path / "out.jsonl").read_text().split("\n")) == 7
 
 
+RULE = ["--sampler", "random"]
 BAD = [
-    ([], "no rows"),
-    ([5], "line 1: a int; allowed: an object"),
-    ([{"rate": 0.5}, {"rate": 1.2}], "line 2: rate: 1.2 is not allowed; allowed: a number from 0"),
-    ([{"rate": float("nan")}], "line 1: rate: nan is not allowed"),
-    ([{"rate": 0.5, "prompt": [{"role": "user"}]}], "line 1: prompt: [{'role': 'user'}] is not"),
-    ([{"rate": 0.5, "group": "a"}, {"rate": 0.5}], "group: in 1 of 2 rows; allowed: all or none"),
-    ([{"rate": 0.5, "probability": 1}], "line 1: probability: not allowed, as it is added"),
+    ([], RULE, "rates.jsonl: no rows"),
+    ([5], RULE, "rates.jsonl: line 1: a int; allowed: an object"),
+    ([{"rate": 0.5}, {"rate": 1.2}], RULE, "line 2: rate: 1.2 is not allowed; allowed: a number"),
+    ([{"rate": float("nan")}], RULE, "line 1: rate: nan is not allowed"),
+    ([{"rate": 0.5, "prompt": [{"role": "user"}]}], RULE, "prompt: [{'role': 'user'}] is not"),
+    ([{"rate": 0.5, "group": "a"}, {"rate": 0.5}], RULE, "group: in 1 of 2 rows; allowed: all or"),
+    ([{"rate": 0.5, "probability": 1}], RULE, "line 1: probability: not allowed, as it is added"),
+    (rows(), ["--sampler", "online"], "sampler: online gives all rows the same probability"),
+    (rows(), ["--sampler", "sec"], "groups: none given; the sampler sec chooses among groups"),
+    (rows(), [*RULE, "--draws", "9", "--distinct"], "draws: 9 is not allowed; allowed"),
 ]
 
 
-@pytest.mark.parametrize(("lines", "says"), BAD)
-def test_bad_rows_are_one_clear_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], lines: list[Any], says: str
+@pytest.mark.parametrize(("lines", "arguments", "says"), BAD)
+def test_bad_rows_and_options_are_one_clear_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], lines: Any, arguments: Any, says: str
 ) -> None:
-    assert main(["order", write(tmp_path, lines), "--sampler", "random"]) != 0
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.count("\n") == 1
-    assert f"rates.jsonl: {says}" in said.err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["--sampler", "online"], "sampler: online gives all rows the same probability"),
-        (["--sampler", "sec"], "groups: none given; the sampler sec chooses among groups"),
-        (["--sampler", "random", "--draws", "9", "--distinct"], "draws: 9 is not allowed; allowed"),
-    ],
-)
-def test_bad_options_are_one_clear_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], says: str
-) -> None:
-    assert main(["order", write(tmp_path, rows()), *arguments]) != 0
-    said = capsys.readouterr()
-    assert said.err.count("\n") == 1
-    assert says in said.err
+    assert main(["order", write(tmp_path, lines), *arguments]) != 0
+    assert says in error_line(capsys)

@@ -24,18 +24,16 @@ def build(parts, settings):
     """One window per goal."""
     return {kind}(parts.goals, parts.estimator, lambda a, b: (a - b) ** 2, parts.epsilon, parts.rng)
 '''
-TOO_MUCH = """
-class Mine(GoalSampler):
+BROKEN = {
+    "probabilities sum to 1.001": """
     def probabilities(self):
         return super().probabilities() * 1.001
-"""
-OTHER_DRAWS = """
-class Mine(GoalSampler):
+""",
+    "has probability": """
     def probabilities(self):
         return super().probabilities()[::-1]
-"""
-FORGETFUL = """
-class Mine(GoalSampler):
+""",
+    "state_dict is incomplete": """
     turns = 0
 
     def update(self, outcomes):
@@ -48,18 +46,17 @@ class Mine(GoalSampler):
     def probabilities(self):
         import numpy as np
         return np.roll(super().probabilities(), self.turns)
-"""
-READS_GROUPS = """
-class Mine(GoalSampler):
-    def update(self, outcomes):
-        self._goals.categories_at(outcomes.goals)
-        super().update(outcomes)
-"""
-OWN_RANDOMNESS = """
-class Mine(GoalSampler):
+""",
+    "not all randomness is its stream's": """
     def sample(self, n):
         import numpy as np
         return np.random.default_rng().choice(len(self._goals), n, p=self.probabilities())
+""",
+}
+READS_GROUPS = """
+    def update(self, outcomes):
+        self._goals.categories_at(outcomes.goals)
+        super().update(outcomes)
 """
 
 
@@ -68,8 +65,9 @@ def write(tmp_path):
     """A file with a sampler of this name; what it registers is forgotten afterwards."""
     before = set(SAMPLERS)
 
-    def written(name, more="", kind="GoalSampler"):
-        path = tmp_path / f"{name}.py"
+    def written(name, own=None):
+        path, kind = tmp_path / f"{name}.py", "Mine" if own else "GoalSampler"
+        more = f"class Mine(GoalSampler):{own}" if own else ""
         path.write_text(GOOD.format(name=name, more=more, kind=kind))
         return path
 
@@ -99,9 +97,10 @@ def test_a_sampler_gets_a_card_that_its_file_is_checked_against(write, tmp_path,
     assert "square of their learning progress" in (folder / "squared.md").read_text()
     assert submitted(file, folder, "--check", card) == 0
     capsys.readouterr()
+    run = {"seed": 21, "identity": "0" * 16, "success": 1.5, "seconds": 60.0}
     for change, word in (
         ({"contract": []}, "contract"),
-        ({"runs": [{**_run("0" * 16), "success": 1.5}]}, "success"),
+        ({"runs": [{**run, "estimation_episodes": 0}]}, "success"),
     ):
         card.write_text(json.dumps(found | change))
         assert submitted(file, folder, "--check", card) == 2
@@ -132,28 +131,9 @@ def test_runs_stand_beside_those_that_are_committed(write, tmp_path, monkeypatch
     assert submitted(there, tmp_path, "--check", folder / "submissions/squared.json") == 0
 
 
-def _run(identity):
-    return {
-        "seed": 21,
-        "identity": identity,
-        "success": 0.5,
-        "seconds": 60.0,
-        "estimation_episodes": 0,
-    }
-
-
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        (TOO_MUCH, "probabilities sum to 1.001"),
-        (OTHER_DRAWS, "has probability"),
-        (FORGETFUL, "state_dict is incomplete"),
-        (OWN_RANDOMNESS, "not all randomness is its stream's"),
-    ],
-    ids=["sum", "draws", "state", "stream"],
-)
-def test_what_breaks_the_contract_is_refused(write, tmp_path, capsys, more, said):
-    file = write("broken", more, kind="Mine")
+@pytest.mark.parametrize("said", BROKEN)
+def test_what_breaks_the_contract_is_refused(write, tmp_path, capsys, said):
+    file = write("broken", BROKEN[said])
     assert submitted(file, tmp_path / "out") == 2
     error = capsys.readouterr().err
     assert said in error
@@ -162,6 +142,5 @@ def test_what_breaks_the_contract_is_refused(write, tmp_path, capsys, more, said
 
 
 def test_a_sampler_that_reads_groups_is_among_those_that_are_given_them(write):
-    file = write("groups", READS_GROUPS, kind="Mine")
-    assert track_of(submit.registered_by(file)) == GROUPS
+    assert track_of(submit.registered_by(write("groups", READS_GROUPS))) == GROUPS
     assert track_of(submit.registered_by(write("single"))) == SAME

@@ -31,30 +31,22 @@ def sets():
     return evaluation_sets(GoalSpace.named("25k", 0), per_category=64, seed=5)
 
 
-class Grasper:
+def grasper(tokenizer) -> SimpleNamespace:
     """A policy that walks to the object of the goal and grasps it, whatever the verb."""
 
-    def __init__(self, tokenizer):
-        self._tokenizer = tokenizer
-
-    def probabilities(self, states: list[PackedState]) -> np.ndarray:
-        policy = np.zeros((len(states), max(state.segments[-1] for state in states)))
-        for row, state in enumerate(states):
-            policy[row, self._choice(state)] = 1.0
-        return policy
-
-    def _choice(self, state: PackedState) -> int:
-        prompt, *candidates = (
-            self._tokenizer.decode(state.tokens[state.segments == part])
-            for part in range(state.segments[-1] + 1)
-        )
+    def choice(state: PackedState) -> int:
+        parts = [state.tokens[state.segments == n] for n in range(state.segments[-1] + 1)]
+        prompt, *candidates = map(tokenizer.decode, parts)
         target = re.match(r"Goal: \w+ (\w+)", prompt)[1]
         if re.search(rf"standing on: .*\b{target}\b", prompt):
             return candidates.index("Grasp")
-        near = [
-            i for i, action in enumerate(candidates) if re.search(rf"to .*\b{target}\b", action)
-        ]
-        return near[0] if near else 0
+        near = (i for i, a in enumerate(candidates) if re.search(rf"to .*\b{target}\b", a))
+        return next(near, 0)
+
+    def probabilities(states: list[PackedState]) -> np.ndarray:
+        return np.eye(max(state.segments[-1] for state in states))[[*map(choice, states)]]
+
+    return SimpleNamespace(probabilities=probabilities)
 
 
 def counts(goals) -> dict[str, int]:
@@ -88,34 +80,23 @@ def test_training_side_is_part_of_the_training_goals_and_unseen_side_is_not(sets
 
 
 def test_every_feasible_goal_is_played_once(sets, tokenizer):
-    outcome = play(Grasper(tokenizer), Codec(tokenizer), sets["train"], seed=1)
-    carnivores = 32
-    others = {"grow_plant": (64, 0.0), "grow_herbivore": (64, 0.0)}
-    assert outcome == {"grasp": (64, 1.0), **others, "grow_carnivore": (carnivores, 0.0)}
+    outcome = play(grasper(tokenizer), Codec(tokenizer), sets["train"], seed=1)
+    none = dict.fromkeys(("grow_plant", "grow_herbivore"), (64, 0.0))
+    assert outcome == {"grasp": (64, 1.0), **none, "grow_carnivore": (32, 0.0)}
 
 
 def test_the_critic_is_asked_about_the_states_that_an_evaluation_begins_with(sets, tokenizer):
-    seen = {"evaluated": [], "critic": []}
-
-    def probabilities(states):
-        seen["evaluated"].append(states)
-        return uniform(states)
-
-    def statistics(states):
-        seen["critic"] += states
-        return {}
-
+    evaluated, of_critic = [], []
     backend = SimpleNamespace(
-        probabilities=probabilities, codec=Codec(tokenizer), critic_statistics=statistics
+        probabilities=lambda states: evaluated.append(states) or uniform(states),
+        codec=Codec(tokenizer),
+        critic_statistics=lambda states: of_critic.extend(states) or {},
     )
     goals = sets["train"]
     evaluate(backend, backend.codec, goals, seed=1)
     critic_by_category(backend, goals, 1, goals.space.world.environment)
-    first, of_critic = (
-        [state.tokens.tolist() for state in states]
-        for states in (seen["evaluated"][0], seen["critic"])
-    )
-    assert of_critic == first  # goals are in order of category
+    first, asked = ([s.tokens.tolist() for s in states] for states in (evaluated[0], of_critic))
+    assert asked == first  # goals are in order of category
 
 
 def test_the_same_draws_at_every_evaluation(sets, tokenizer):

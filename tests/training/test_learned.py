@@ -1,4 +1,4 @@
-"""MAGELLAN's competence head: updates, delayed copies, memory of episodes."""
+"""MAGELLAN's competence head, and groups formed by the model on it."""
 
 from functools import partial
 
@@ -9,6 +9,13 @@ import torch
 from magellan.backends.local import LocalBackend
 from magellan.competence.base import Outcomes
 from magellan.competence.learned import LearnedCompetence, LearnedSettings
+from magellan.competence.learned_groups import (
+    MIN_VARIANCE,
+    LearnedGroups,
+    kmeans,
+    renumbered,
+    whitened,
+)
 from magellan.competence.registry import EstimatorParts
 from magellan.core.randomness import stream
 from magellan.model.backbone import ADAPTERS, Backbone
@@ -80,17 +87,12 @@ every_adapter = pytest.mark.parametrize("adapter", ADAPTED)
 
 
 @every_adapter
-def test_exactly_the_head_and_the_estimators_adapter_move(adapter):
-    learned = make(refresh=100, delay=100, adapter=adapter)
-    before = snapshot(learned)
-    practise(learned, 2)
-    assert moved(before, snapshot(learned)) == ADAPTED[adapter][0]
-
-
-@every_adapter
-def test_whose_predictions_follow_the_policy(adapter):
+def test_what_an_update_moves_and_whose_predictions_follow_the_policy(adapter):
     learned = make(refresh=2, delay=4, adapter=adapter)
+    before = snapshot(learned)
     practise(learned, 3)
+    delayed = {"competence_delayed", "delayed head"}  # at a refresh
+    assert moved(before, snapshot(learned)) - delayed == ADAPTED[adapter][0]
     before = learned.predict(learned._goals, range(32))
     train_policy(learned)
     after = learned.predict(learned._goals, range(32))
@@ -175,3 +177,49 @@ def test_a_pool_is_drawn_anew_at_each_refresh_and_scored_now_and_delayed():
     assert all(len(set(pool.tolist())) == 6 for pool in pools)
     assert len({tuple(sorted(pool.tolist())) for pool in pools}) == 4
     assert np.abs(np.subtract(*competence(learned))).max() > 1e-3
+
+
+OFTEN = {"refresh": 2, "delay": 4, "regroup": 3, "regions": 5}
+
+
+def test_a_region_knows_the_mean_of_its_goals():
+    groups = make(LearnedGroups, **OFTEN)
+    practise(groups, 7)
+    of_goals = groups._now, groups._delayed
+    for regions, goals in zip(groups.competence(groups.known()), of_goals, strict=True):
+        for region in range(5):
+            assert regions[region] == pytest.approx(goals[groups.arms.region == region].mean())
+    assert np.abs(np.subtract(*groups.competence(groups.known()))).max() > 1e-3
+    assert groups.candidates() is None
+
+
+def test_regions_are_drawn_anew_every_few_refreshes_and_competence_at_each():
+    groups, regions, competences = make(LearnedGroups, **OFTEN), [], []
+    for _ in range(13):
+        regions.append(groups.arms.region.copy())
+        competences.append(groups.competence(groups.known())[0].copy())
+        practise(groups, 1)
+    redrawn, refreshed = (
+        [n for n in range(1, 13) if (states[n] != states[n - 1]).any()]
+        for states in (regions, competences)
+    )
+    assert set(redrawn) <= {6, 12}  # every third refresh of every second update
+    assert redrawn
+    assert refreshed == [2, 4, 6, 8, 10, 12]
+
+
+def test_kinds_that_lie_apart_get_regions_of_their_own():
+    """Two large clusters and one of three goals along one direction, with four of noise."""
+    rng = np.random.default_rng(0)
+    kind = np.repeat([0, 1, 2], [200, 100, 3])
+    vectors = rng.normal(size=(303, 5)) * [0.05, 1.0, 0.1, 0.1, 0.1]
+    vectors[:, 1] = 20 * kind + 0.1 * vectors[:, 1]
+    region = kmeans(whitened(vectors, MIN_VARIANCE), 6)
+    for number in range(6):
+        assert len(set(kind[region == number])) == 1  # and there is one
+
+
+def test_regions_keep_the_numbers_of_those_that_they_come_from():
+    former = np.array([0, 0, 0, 1, 1, 2, 2, 2])
+    new = np.array([2, 2, 2, 0, 0, 1, 1, 0])
+    assert renumbered(new, former).tolist() == [0, 0, 0, 1, 1, 2, 2, 1]

@@ -58,12 +58,8 @@ def test_a_job_that_stopped_early_is_put_back_and_goes_on(project):
     lines = called(project, "lamorel_random.sbatch", ends=saves(1), SLURM_JOB_ID="20041")
     assert lines[0].startswith("python 20041 ")
     assert lines[1] == "scontrol 20041 requeue 20041"
-    lines = called(
-        project,
-        "lamorel_random.sbatch",
-        ends="touch outputs/random/seed0/manifest.json",
-        SLURM_JOB_ID="7",
-    )
+    ends = "touch outputs/random/seed0/manifest.json"
+    lines = called(project, "lamorel_random.sbatch", ends=ends, SLURM_JOB_ID="7")
     assert "rl_script_args.loading_path=outputs/random/seed0 " in lines[2]
     assert len(lines) == 3
 

@@ -12,15 +12,10 @@ from magellan.backends.lamorel.remote import READING, LamorelBackend, ServerErro
 from magellan.backends.lamorel.serving import Served, Serving
 from magellan.backends.local import LocalBackend
 from magellan.competence.learned import LearnedSettings
-from magellan.core.errors import (
-    InputError,
-    JobError,
-    OutOfMemoryError,
-    ServersDiffer,
-    is_out_of_memory,
-)
+from magellan.core import errors
+from magellan.core.errors import InputError, JobError, OutOfMemoryError, ServersDiffer
 from magellan.model.loading import load_model
-from magellan.model.settings import AgentConfig, BackboneConfig, BackendConfig
+from magellan.model.settings import BackboneConfig, BackendConfig
 from magellan.worlds import DEFAULT_WORLD, WORLDS
 from tests.agent.tiny import close, in_float64
 from tests.backends import models
@@ -35,9 +30,6 @@ from tests.backends.models import (
 )
 from tests.snippets import raising, run_program
 
-AGENT = AgentConfig(
-    critic_hidden=(8,), learning_rate=1e-3, actor_warmup_updates=0, joint_update=False
-)
 COMPETENCE = LearnedSettings(hidden=8, learning_rate=1e-3)
 
 
@@ -49,9 +41,7 @@ def served(**settings) -> Served:
 
 def local() -> LocalBackend:
     """Adapters with values of their own; the delayed estimator differs from the current one."""
-    backend = make("plain")
-    backend.start_policy(AGENT, 0)
-    backend.start_competence(COMPETENCE, 0)
+    backend = make("plain", agent={"joint_update": False})
     adapter = backend.backbone.adapter("competence")
     backend.snapshot(keep=1)
     moved = {name: values.detach() + 0.05 for name, values in adapter.items()}
@@ -61,7 +51,7 @@ def local() -> LocalBackend:
 
 def as_local(backend: LamorelBackend, expected: LocalBackend) -> LamorelBackend:
     """The same learners in the same state."""
-    backend.start_policy(AGENT, 0)
+    backend.start_policy(expected.agent.config, 0)
     backend.start_competence(COMPETENCE, 0)
     backend.load_state_dict(expected.state_dict())
     return backend
@@ -177,10 +167,11 @@ def test_a_server_without_memory_reports_it_and_ends_all(monkeypatch):
 
 def test_servers_agree_on_the_smallest_micro_batch(monkeypatch):
     """Each tries for itself; all take the least, also one that a checkpoint holds."""
-    found = iter((5, 3, AGENT.batch_size))
+    settings = local().agent.config
+    found = iter((5, 3, settings.batch_size))
     monkeypatch.setattr("magellan.backends.local.find_micro_batch", lambda *_: next(found))
     backend = behind(3, micro_batch="auto")
-    backend.start_policy(AGENT, 0)
+    backend.start_policy(settings, 0)
 
     def chosen():
         return {server.backend.backbone.micro_batch for server in backend._caller.servings}
@@ -200,7 +191,7 @@ def test_what_goes_wrong_in_a_server_is_raised_here(expected, monkeypatch):
     monkeypatch.setattr(server.backend.agent, "update_policy", raising(no_memory))
     with pytest.raises(ServerError, match="RuntimeError in a server of lamorel: CUDA out") as error:
         backend.update_policy(transitions(expected))
-    assert is_out_of_memory(error.value)
+    assert errors.is_out_of_memory(error.value)
 
 
 def test_a_server_that_has_ended_is_one_line(expected, monkeypatch):

@@ -68,6 +68,7 @@ WHAT_A_RUN_IS = {
     "pool of a space that is sampled": {"competence": {"pool": 500}},
     "step size of a temperature that learns": {"agent": {"temperature": "released"}},
     "watchers": {"observers": ["per_goal"]},
+    "phases": {"phases": [{"until": 60}, {}]},
 }
 
 

@@ -19,7 +19,6 @@ from analysis.tables.results import SPLITS
 from magellan.config import grid, load_experiment, read_yaml
 from magellan.samplers.conformance import track_of
 from tests import pages
-from tests.faults import promises
 from tests.inputs import cases
 from tests.pages import between_markers, page
 from tests.snippets import ROOT
@@ -27,10 +26,6 @@ from tests.snippets import ROOT
 STUDIES = ROOT / "config" / "studies"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [ROOT / "README.md", ROOT / "config" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-
-
-def test_faults_are_those_of_the_campaign():
-    assert between_markers("faults", page("faults")) == promises.table()
 
 
 def test_counts_of_refused_inputs_are_those_of_the_cases():

@@ -1,5 +1,7 @@
 """Fused layers, and compiled passes, give what the modules as loaded give."""
 
+import re
+
 import pytest
 import torch
 from torch._dynamo.utils import counters
@@ -95,3 +97,13 @@ def test_a_compiled_pass_is_the_pass(name, tmp_path, monkeypatch):
     passes = 2 * 2 * (2 if name == "flan" else 1)  # with gradients and without, of each batch
     assert counters["stats"]["unique_graphs"] == passes
     assert not counters["graph_break"]
+
+
+@pytest.mark.parametrize(
+    ("name", "targets"), [("llama", {"q_proj", "v_proj"}), ("t5", {"q", "v"}), ("gpt2", {"c_attn"})]
+)
+def test_targets_are_chosen_within_the_last_layers(name, targets, tmp_path):
+    tiny.write(tmp_path, MODELS[name][0])  # of two layers
+    adapter = Backbone(BackboneConfig(model=str(tmp_path), lora_layers=1)).adapter("policy")
+    assert {key.rsplit(".", 2)[1] for key in adapter} == targets
+    assert {re.search(r"\.(?:layers|h|block)\.(\d)\.", key)[1] for key in adapter} == {"1"}

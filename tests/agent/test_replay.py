@@ -10,17 +10,11 @@ def state(number: int, length: int = 3) -> PackedState:
     return PackedState(np.full(length, number, np.int32), np.zeros(length, np.int8))
 
 
-def fold_episode(n_step: int, gamma: float, rewards: list[float]) -> list[Transition]:
-    window, transitions = NStepWindow(n_step, gamma), []
-    for i, reward in enumerate(rewards):
-        ended = i == len(rewards) - 1
-        transitions += window.add(Step(state(i), i % 2, reward), state(i + 1), ended)
-    assert not window.steps
-    return transitions
-
-
 def test_three_step_returns_of_a_five_step_episode():
-    transitions = fold_episode(3, 0.5, [1.0, 0.0, 2.0, 0.0, 4.0])
+    window, transitions = NStepWindow(3, 0.5), []
+    for i, reward in enumerate([1.0, 0.0, 2.0, 0.0, 4.0]):
+        transitions += window.add(Step(state(i), i % 2, reward), state(i + 1), ended=i == 4)
+    assert not window.steps
     # s0: 1 + 0/2 + 2/4 = 1.5 and goes on from s3; s1: 0 + 2/2 + 0/4 = 1 and goes on from s4;
     # s2: 2 + 0/2 + 4/4 = 3, s3: 0 + 4/2 = 2 and s4: 4 reach the end.
     assert [t.returns for t in transitions] == [1.5, 1.0, 3.0, 2.0, 4.0]

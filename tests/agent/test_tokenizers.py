@@ -1,6 +1,7 @@
 """Scores with tokenizers of every family equal a plain loop, one candidate at a time.
 
-Prompt and candidate are tokenised apart and joined, as in the released code.
+Prompt and candidate are tokenised apart and joined, as in the released code. Tokenizers that cannot
+tell the world's texts apart are refused.
 """
 
 import contextlib
@@ -12,22 +13,26 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
+    ByT5Tokenizer,
     PreTrainedTokenizerFast,
 )
 
 from magellan.core.codec import PADDING, Codec, stack
 from magellan.core.errors import InputError
+from magellan.model import tokenizers
 from magellan.model.backbone import Backbone
 from magellan.model.files import BACKBONES, backbone_folder, is_to_be_made
-from magellan.model.loading import load_tokenizer
+from magellan.model.loading import load_model, load_tokenizer
 from magellan.model.scoring import prompt_features, score_candidates
 from magellan.model.settings import BackboneConfig, BackendConfig
 from magellan.model.tokenizers import PLAIN, SAMPLE
+from magellan.worlds import WORLDS
+from magellan.worlds.little_zoo.goals import GoalSpace
 from tests.agent import tiny
 from tests.agent.tiny import PROMPTS, close, features_of, in_float64, needs_compiler
 from tests.backends.models import needs_cuda
@@ -225,21 +230,6 @@ def tokenizer(kind, tmp_path):
     return AutoTokenizer.from_pretrained(tmp_path)
 
 
-def test_no_special_token_stands_in_a_state(kind, tokenizer):
-    special = set(tokenizer.all_special_ids)
-    assert special
-    for state, (prompt, candidates) in zip(
-        Codec(tokenizer).pack(*zip(*STATES, strict=True)), STATES, strict=True
-    ):
-        assert not special & set(state.tokens.tolist())
-        assert state.segments.tolist() == sorted(state.segments.tolist())
-        for number, text in enumerate((prompt, *candidates)):
-            ids = state.tokens[state.segments == number].tolist()
-            assert "".join(tokenizer.decode(ids).split()) == "".join(text.split())
-    if kind not in ("GPT-2", "GPT-2 with a space in front"):
-        assert special & set(tokenizer(PROMPTS[0]).input_ids)  # it would add some if it were let
-
-
 FAMILIES = ("llama", "qwen2", "gemma", "gpt2", "opt", "t5", "mistral", "bert")
 CLASSES = (None, "LlamaTokenizerFast", "Qwen2Tokenizer", "GPT2Tokenizer", "T5Tokenizer", "Other")
 
@@ -314,3 +304,59 @@ def test_smollm2_scores_as_in_a_plain_loop():
     backbone = Backbone(BackboneConfig(model="smollm2-135m", lora_rank=1, lora_mode="per_token"))
     read = Read(backbone, *without_this_package(backbone_folder("smollm2-135m")))
     test_scores_equal_a_plain_loop(read, "log_prob_sum")
+
+
+# --- tokenizers that tell the world's texts apart, and others -------------------------------------
+
+ZOO = WORLDS["little_zoo"]
+
+
+def pairs(corpus):
+    settings = {"special_tokens": ["<unk>"], "vocab_size": 300, "show_progress": False}
+    empty = Tokenizer(models.BPE(unk_token="<unk>"))
+    return tiny.trained(empty, trainers.BpeTrainer(**settings), pre_tokenizers.Whitespace(), corpus)
+
+
+def pieces():
+    tokenizer = Tokenizer(models.WordPiece({"[UNK]": 0, "goal": 1, ":": 2}, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return tokenizer
+
+
+GOOD = {
+    "zoo-mini": lambda: load_model("zoo-mini")[1],
+    "as T5": tiny.like_t5,
+    # A line break is no word: that it is unknown makes no two texts alike.
+    "line break unknown": lambda: tiny.fast(pairs(tiny.CORPUS), unk_token="<unk>"),
+    "byte by byte, not a fast one": ByT5Tokenizer,
+}
+BAD = {
+    "other letters": (lambda: tiny.fast(pairs(["abcde"]), unk_token="<unk>"), "does not know 'G'"),
+    "unknown token not declared": (lambda: tiny.fast(pairs(["abcde"])), "does not know 'G'"),
+    "other words": (lambda: tiny.fast(pieces()), "does not know 'Grasp'"),
+    "drops what it does not know": (
+        lambda: tiny.fast(Tokenizer(models.BPE({"a": 0, "b": 1}, []))),
+        "reads 'door' and 'desk' alike",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_tokenizers_that_tell_everything_apart_are_accepted(name):
+    tokenizer = GOOD[name]()
+    assert tokenizers.problem(tokenizer, ZOO) is None
+    prompts = (GoalSpace.named("40-20-10-5-5", 0).prompt(goal) for goal in range(80))
+    longest = max(len(ids) for ids in tokenizer(list(prompts), add_special_tokens=False).input_ids)
+    assert len(tokenizers.longest(tokenizer, ZOO)) > longest
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_tokenizers_that_make_goals_alike_are_refused(name):
+    make, words = BAD[name]
+    assert tokenizers.problem(make(), ZOO) == f"has a tokenizer that {words}"
+
+
+def test_every_part_of_a_prompt_is_looked_at():
+    everything = "\n\n".join(tiny.CORPUS)
+    assert [part for part in ZOO.parts.texts() if part not in everything] == []

@@ -1,5 +1,6 @@
-"""Families of models that one pass for several actions scores rightly, and those it does not."""
+"""Families of models that are scored rightly in one pass, and others; folders for older readers."""
 
+import json
 import re
 
 import pytest
@@ -9,12 +10,14 @@ from transformers import BertModel, T5EncoderModel
 from magellan.backends import make_backend
 from magellan.model import loading
 from magellan.model.settings import BackboneConfig, BackendConfig
+from magellan.model.transformers4 import readable
 from tests.agent.tiny import like_gpt2, model, save
 from tests.runs import refusal
 
 GOOD = ("gpt2", "llama", "qwen2", "t5", "bart", "mt5", "longt5", "mistral", "gpt_neox", "opt")
 RANDOM_AND_LARGE = ("t5", "mt5", "longt5")  # their logits as they are
 BAD = {
+    "t5": {"decoder_start_token_id": None},  # its decoder reads nothing before the first token
     "mamba": {},
     "bloom": {},
     "gptj": {},  # its output layer has a bias
@@ -64,3 +67,27 @@ def test_an_encoder_alone_is_refused_before_it_is_loaded(kind, tmp_path, monkeyp
     family, *more = ENCODERS[kind]
     words = f"'{tmp_path}' is neither causal nor encoder-decoder ({kind}); allowed: "
     assert words in refusal(backend_of, family, tmp_path, *more)
+
+
+LINEAR = {"rope_theta": 5e5, "rope_type": "linear", "factor": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("rotary", "older"),
+    [
+        (LINEAR, {"rope_theta": 5e5, "rope_scaling": LINEAR}),
+        ({"rope_type": "default"}, {"rope_theta": 10_000.0}),  # the usual ones are not scaled
+    ],
+)
+def test_with_the_older_one_names_are_those_that_it_knows(rotary, older, tmp_path):
+    values = {"rope_parameters": rotary, "dtype": "float32", "vocab_size": 7}
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "TokenizersBackend"}')
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    with readable(tmp_path, new=False) as folder:
+        config = json.loads((folder / "config.json").read_text())
+        tokenizer = json.loads((folder / "tokenizer_config.json").read_text())
+        assert (folder / "model.safetensors").read_bytes() == b"weights"
+    assert config == values | older | {"torch_dtype": "float32"}
+    assert tokenizer == {"tokenizer_class": "PreTrainedTokenizerFast"}
+    assert not folder.exists()

@@ -106,15 +106,11 @@ TIMES = 8
 
 
 def close(found: Any, library: Any, exact: Any) -> None:
-    """Compare two implementations in float32 through a third, in float64."""
-    assert times(found, library, exact) <= TIMES
+    """Compare two implementations in float32 through a third, in float64.
 
-
-def times(found: Any, library: Any, exact: Any) -> float:
-    """Largest error of `found`, in multiples of that of `library`, or of the unit of rounding.
-
-    Errors are shares of the largest entry of their array, or of a thousandth of the largest of all.
-    An argument is an array or a tensor, or several of them in a list or by name.
+    Errors of `found` may be `TIMES` the largest of `library`, or of the unit of rounding. They are
+    shares of the largest entry of their array, or of a thousandth of the largest of all. An
+    argument is an array or a tensor, or several of them in a list or by name.
     """
     arrays, others, expected = map(_arrays, (found, library, exact))
     for some in (arrays, others):
@@ -127,7 +123,7 @@ def times(found: Any, library: Any, exact: Any) -> float:
         )
         for some in (arrays, others)
     )
-    return float(error / max(others, np.finfo(np.float32).eps))
+    assert error / max(others, np.finfo(np.float32).eps) <= TIMES
 
 
 def _arrays(values: Any) -> list[np.ndarray]:
@@ -285,20 +281,18 @@ def trained(tokenizer: Tokenizer, trainer: Any, before: Any, corpus: list[str]) 
     return tokenizer
 
 
-WORDS = pre_tokenizers.ByteLevel(add_prefix_space=False)
-
-
-def in_bytes(before: Any = WORDS, corpus: list[str] = CORPUS) -> Tokenizer:
-    """As GPT-2: pieces of bytes, a space belongs to the word behind it."""
-    tokenizer = Tokenizer(models.BPE())
+def like_gpt2(prefix: bool = False) -> PreTrainedTokenizerFast:
+    """Pieces of bytes; a space belongs to the word behind it; one token for begin and end."""
+    tokenizer, end = Tokenizer(models.BPE()), "<|endoftext|>"
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=500,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        special_tokens=["<|endoftext|>"],
+        special_tokens=[end],
         show_progress=False,
     )
-    return trained(tokenizer, trainer, before, corpus)
+    before = pre_tokenizers.ByteLevel(add_prefix_space=prefix)
+    return fast(trained(tokenizer, trainer, before, CORPUS), bos_token=end, eos_token=end)
 
 
 def in_pieces(template: str) -> Tokenizer:
@@ -316,13 +310,6 @@ def in_pieces(template: str) -> Tokenizer:
         single=template, special_tokens=[pair for pair in named if pair[0] in template]
     )
     return tokenizer
-
-
-def like_gpt2(prefix: bool = False) -> PreTrainedTokenizerFast:
-    """No token for padding, and none for a begin: the end stands for it."""
-    end = "<|endoftext|>"
-    before = pre_tokenizers.ByteLevel(add_prefix_space=prefix)
-    return fast(in_bytes(before), bos_token=end, eos_token=end)
 
 
 def like_llama() -> PreTrainedTokenizerFast:

@@ -31,9 +31,9 @@ CPU = torch.device("cpu")
 FREE = 8 * 2**30
 aten = torch.ops.aten
 # Calls in which two places may meet: copies, and indices, which CUDA takes from the CPU as well.
-COPIES = {aten.copy_.default, aten._to_copy.default}
-INDEXED = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default}
-INDEXED |= {aten._index_put_impl_.default, aten._unsafe_index.Tensor}
+MEETING = {aten.copy_.default, aten._to_copy.default, aten._index_put_impl_.default}
+MEETING |= {aten.index.Tensor, aten.index_put.default, aten.index_put_.default}
+MEETING |= {aten._unsafe_index.Tensor}
 # What torch.cuda answers.
 ANSWERS = {
     "_lazy_init": None,
@@ -150,8 +150,14 @@ def compute(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     generator = kwargs.get("generator")
     if on_gpu and generator is not None and generator.device.type != "cuda":
         raise RuntimeError("Expected a 'cuda' device type for generator but found 'cpu'")
-    if there and function not in COPIES:
-        _check(function, args, kwargs)
+    if there and function not in MEETING:
+        for tensor in tree_leaves((args, kwargs)):
+            here = isinstance(tensor, torch.Tensor) and not isinstance(tensor, OnGpu)
+            if here and tensor.dim():  # a number may lie anywhere
+                raise RuntimeError(
+                    f"Expected all tensors to be on the same device, but {function} found {HERE} "
+                    "and cpu"
+                )
     if function is aten._fused_sdp_choice.default and there:
         return 0  # attention by its formula
     if on_gpu and target is not None:
@@ -179,26 +185,6 @@ def _is_gpu(device: torch.device) -> bool:
 
 def _inside(value: Any) -> Any:
     return value.held if isinstance(value, OnGpu) else value
-
-
-def _check(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """CPU tensors beside those of the GPU: only indices, and numbers of pointwise operations."""
-    read = {each.name: value for each, value in zip(function._schema.arguments, args, strict=False)}
-    read.update(kwargs)
-    if function in INDEXED and isinstance(args[0], OnGpu):
-        del read["indices"]
-    written = {argument.name for argument in function._schema.arguments if argument.is_write}
-    pointwise = torch.Tag.pointwise in function.tags
-    for name, value in read.items():
-        for tensor in tree_leaves(value):
-            if not isinstance(tensor, torch.Tensor) or isinstance(tensor, OnGpu):
-                continue
-            number = tensor.dim() == 0 and name not in written
-            if not (number and (pointwise or function in INDEXED)):
-                raise RuntimeError(
-                    f"Expected all tensors to be on the same device, but {function} found {HERE} "
-                    "and cpu"
-                )
 
 
 def _answer(value: Any) -> Callable[..., Any]:

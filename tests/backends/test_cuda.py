@@ -9,12 +9,7 @@ import pytest
 import torch
 
 from tests import runs
-from tests.backends.models import (
-    make,
-    needs_cuda,
-    on_a_gpu,
-    some_states,
-)
+from tests.backends.models import make, needs_cuda, on_a_gpu, some_states
 
 pytestmark = on_a_gpu
 

@@ -91,24 +91,6 @@ def test_lengths_that_a_model_sees_are_multiples(model, monkeypatch):
     assert {length % GPU_BUCKET for length in lengths if length > 1} == {0}
 
 
-def test_in_bfloat16_products_with_adapters_are_narrow_and_adapters_are_not():
-    backend = make("plain", dtype="bfloat16")
-    dtypes = set()
-    for layer in backend.backbone._layers.values():
-        layer.lora_A["policy"].register_forward_hook(
-            lambda module, inputs, output: dtypes.add(
-                (inputs[0].dtype, module.weight.dtype, output.dtype)
-            )
-        )
-    backend.probabilities(some_states(backend))
-    assert dtypes == {(torch.bfloat16, torch.float32, torch.bfloat16)}
-    backend.update_policy(transitions(backend))
-    adapter = backend.backbone.adapter("policy").values()
-    assert {parameter.grad.dtype for parameter in adapter if parameter.grad is not None} == {
-        torch.float32
-    }
-
-
 def test_four_bits_without_their_library_are_one_line(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"^backbone.quantization: 'nf4' needs the package bits"):

@@ -1,4 +1,4 @@
-"""A user's own backend: files outside the package, named in a configuration."""
+"""Backends that are not ours: a user's files, and one without any model."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from magellan.config import counted, identity, resolve_run
 from magellan.core.errors import InputError
 from magellan.jobs.run import train
 from tests.runs import refusal
-from tests.snippets import write_files
+from tests.snippets import ROOT, imported, run_program, write_files
 
 SPACE = "8-4-4-4-4"
 
@@ -39,18 +39,6 @@ def test_neither_its_name_nor_its_constants_are_part_of_a_run(files):
     assert counted(timed) == counted(plain)
 
 
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ({"backend": {"kind": "theirs"}}, "backend.kind: 'theirs' is unknown; "),
-        ({"timed": {"most": 1}}, "timed.most: unknown key; allowed here: least"),
-    ],
-)
-def test_what_is_wrong_is_one_line(values, words, files):
-    message = refusal(resolve_run, "smoke", [layer(modules=[files["my_backend.py"]], **values)])
-    assert message.startswith(words)
-
-
 def test_what_is_none_or_cannot_be_used_is_refused_before_any_work(register, tmp_path):
     def check(settings, backbone):
         if settings.device == "auto":
@@ -79,3 +67,29 @@ def test_one_without_a_model_trains(register, tmp_path):
     assert backend.closed
     assert (parts.backbone, parts.settings) == (config.backbone, config.backend)
     assert parts.world.name == config.world
+
+
+MODEL_LIBRARIES = {"torch", "transformers", "peft"}
+
+
+def test_a_run_without_a_model_imports_none():
+    program = (
+        "import sys\n"
+        "from magellan.config import resolve_run\n"
+        "from magellan.training.loop import Trainer\n"
+        "from tests.backends.fake import FakeBackend\n"
+        "layer = {'sampler': 'magellan', 'goal_space': '40-8-4-2-2'}\n"
+        "trainer = Trainer(resolve_run('smoke', [layer]), FakeBackend())\n"
+        "while not trainer.done:\n"
+        "    trainer.advance()\n"
+        f"print(sorted(set(sys.modules) & {MODEL_LIBRARIES!r}))"
+    )
+    assert run_program(program) == "[]"
+
+
+@pytest.mark.parametrize("part", ["training", "samplers", "competence", "config", "tools"])
+def test_no_model_library_above_the_seam(part):
+    paths = list((ROOT / "magellan" / part).rglob("*.py"))
+    assert paths
+    for path in paths:
+        assert not {name.split(".")[0] for name in imported(path)} & MODEL_LIBRARIES, path

@@ -15,7 +15,6 @@ from magellan.jobs.run import train
 from magellan.model.files import check_backbone
 from tests.faults.conftest import config, struck
 from tests.faults.injection import Killed, install, os_error
-from tests.faults.promises import INTACT, SAME, SET_ASIDE, UNTOUCHED, WHOLE, fault
 from tests.runs import contents, forge, refusal, tables
 from tests.snippets import raising
 
@@ -75,7 +74,7 @@ def after_a_save(saved: Checkpoints, nth: int, error: BaseException) -> BaseExce
     return caught.value
 
 
-@fault(WHOLE, "the process ends at any system call of a save", "nth", EACH_CALL)
+@pytest.mark.parametrize("nth", EACH_CALL)
 def test_a_save_that_ends_half_way_loses_nothing(nth, saved):
     after_a_save(saved, nth, Killed())
     saved.remove_partial()
@@ -84,7 +83,7 @@ def test_a_save_that_ends_half_way_loses_nothing(nth, saved):
     assert all(path.suffix == ".safetensors" for path in saved.folder.iterdir())
 
 
-@fault(INTACT, "a system call of a save fails: disk full, no rights, I/O error", "nth", EACH_CALL)
+@pytest.mark.parametrize("nth", EACH_CALL)
 def test_a_save_that_fails_loses_nothing(nth, saved):
     error = os_error(ERRNOS[nth % len(ERRNOS)])
     line = str(after_a_save(saved, nth, error))
@@ -123,7 +122,7 @@ DAMAGE = [
 ]
 
 
-@fault(SET_ASIDE, "the newest checkpoint has a wrong bit, is cut or another file", "case", DAMAGE)
+@pytest.mark.parametrize("case", DAMAGE)
 def test_a_damaged_or_foreign_file_is_noticed(case, saved):
     good = saved.paths()[-1].read_bytes()
     if isinstance(case, float):
@@ -131,7 +130,7 @@ def test_a_damaged_or_foreign_file_is_noticed(case, saved):
     check_falls_back(saved, good[:case] if isinstance(case, int) else case)
 
 
-@fault(UNTOUCHED, "checkpoint of an older or newer version", "version", ("3", "1000"))
+@pytest.mark.parametrize("version", ["3", "1000"])
 def test_another_format_is_refused_and_not_called_damaged(version, saved, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "VERSION", version)
@@ -144,13 +143,12 @@ def test_another_format_is_refused_and_not_called_damaged(version, saved, monkey
     assert contents(saved.folder) == before
 
 
-@fault(UNTOUCHED, "the backbone's files have changed", "name", ["model.norm.weight"])
-def test_another_backbone_under_the_same_name_is_refused(name, tmp_path):
+def test_another_backbone_under_the_same_name_is_refused(tmp_path):
     model = shutil.copytree(check_backbone("zoo-mini"), tmp_path / "model")
     folder, settings = tmp_path / "run", config(backbone={"model": str(model)})
     first = train(settings, folder, resume=False, progress="none")["backbone"]["sha256"]
     weights = load((model / "model.safetensors").read_bytes())
-    weights[name] *= 2
+    weights["model.norm.weight"] *= 2
     (model / "model.safetensors").write_bytes(save(weights, {"format": "pt"}))
     before = contents(folder)
     line = refusal(train, settings, folder, resume=True, progress="none")
@@ -159,9 +157,7 @@ def test_another_backbone_under_the_same_name_is_refused(name, tmp_path):
     assert contents(folder) == before
 
 
-@fault(UNTOUCHED, "no checkpoint is whole", "number", [2])
-def test_when_none_is_whole_all_are_named_and_kept(number, saved):
-    assert len(saved.paths()) == number
+def test_when_none_is_whole_all_are_named_and_kept(saved):
     for path in saved.paths():
         path.write_bytes(path.read_bytes()[:-5])
     before = contents(saved.folder)
@@ -170,11 +166,8 @@ def test_when_none_is_whole_all_are_named_and_kept(number, saved):
     assert contents(saved.folder) == before
 
 
-OTHER = [{"gamma": 0.5, "n_step": 2, "polyak": 0.5, "batch_size": 8}]
-
-
-@fault(UNTOUCHED, "checkpoint of another configuration", "agent", OTHER)
-def test_a_run_with_another_configuration_names_the_keys(agent, saved):
+def test_a_run_with_another_configuration_names_the_keys(saved):
+    agent = {"gamma": 0.5, "n_step": 2, "polyak": 0.5, "batch_size": 8}
     saved.paths()[-1].write_bytes(b"")  # also if the newest is damaged
     before = contents(saved.folder)
     line = refusal(train, config(agent=agent), saved.folder.parent, resume=True, progress="none")
@@ -191,10 +184,9 @@ def killed(run, folder):
     return folder
 
 
-@fault(SAME, "the newest checkpoint of a run is damaged", "where", [0.4])
-def test_a_run_goes_on_past_a_damaged_checkpoint(where, undisturbed, tmp_path, capsys):
+def test_a_run_goes_on_past_a_damaged_checkpoint(undisturbed, tmp_path, capsys):
     before, newest = Checkpoints(killed(config(), tmp_path), config()).paths()
-    newest.write_bytes(flipped(newest.read_bytes(), where))
+    newest.write_bytes(flipped(newest.read_bytes(), 0.4))
     train(config(), tmp_path, resume=True, progress="none")
     assert tables(tmp_path) == undisturbed["random"]
     warning = f"the newest checkpoint is damaged: kept as {newest.name}.damaged, continuing from"
@@ -237,7 +229,7 @@ def halfway(tmp_path_factory):
 
 
 @pytest.mark.slow
-@fault(UNTOUCHED, "a value of a checkpoint is changed, with its checksum", "where", FORGED)
+@pytest.mark.parametrize("where", FORGED)
 def test_a_forged_state_is_one_clear_error(where, halfway, tmp_path):
     path = Checkpoints(shutil.copytree(halfway, tmp_path / "run"), RICH).paths()[-1]
     forge(path, f"trainer/{where}", FORGED[where])

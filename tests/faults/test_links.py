@@ -16,7 +16,6 @@ from magellan.jobs.progress import TensorBoard
 from magellan.jobs.provenance import Attempts
 from magellan.jobs.run import train
 from tests.faults.conftest import TRAIN, config
-from tests.faults.promises import UNTOUCHED, fault
 from tests.runs import contents, error_line, tables
 
 CHECKPOINT = "checkpoints/00000001.safetensors"
@@ -41,7 +40,7 @@ KINDS = [
 ]
 
 
-@fault(UNTOUCHED, "a link, a pipe or a socket for a file of the run", "name, make, kind", KINDS)
+@pytest.mark.parametrize(("name", "make", "kind"), KINDS)
 def test_only_files_and_folders_of_its_own_are_used(
     name, make, kind, tmp_path, capsys, monkeypatch
 ):

@@ -16,11 +16,7 @@ import torch
 from magellan.agent import sac
 from magellan.agent.sac import SAC
 from magellan.cli import main
-from magellan.core.errors import (
-    NotFiniteError,
-    OutOfMemoryError,
-    StorageError,
-)
+from magellan.core.errors import NotFiniteError, OutOfMemoryError, StorageError
 from magellan.jobs.progress import Progress
 from magellan.jobs.run import Job, train
 from magellan.jobs.stopping import END_TIME, JOB, Stopper, seconds_granted, seconds_left
@@ -28,15 +24,6 @@ from magellan.model import loading
 from magellan.training import loop
 from tests.faults.conftest import BRIEF, config, struck
 from tests.faults.injection import Killed, os_error
-from tests.faults.promises import (
-    INTACT,
-    INTACT_THEN_SAME,
-    NOTHING_LEFT,
-    NOTHING_MADE,
-    SAME,
-    SAVED,
-    fault,
-)
 from tests.runs import contents, refusal, tables
 from tests.snippets import raising
 
@@ -54,7 +41,7 @@ DISK = [
 ]
 
 
-@fault(INTACT_THEN_SAME, "full disk or missing rights in a run", "name, step, file, nth", DISK)
+@pytest.mark.parametrize(("name", "step", "file", "nth"), DISK)
 def test_storage_that_fails_is_one_error(name, step, file, nth, undisturbed, tmp_path):
     error = os_error(name)
     with struck(raising(error), nth, step, file), pytest.raises(StorageError) as caught:
@@ -66,13 +53,10 @@ def test_storage_that_fails_is_one_error(name, step, file, nth, undisturbed, tmp
     assert tables(tmp_path) == undisturbed["random"]
 
 
-NOWHERE = {
-    "ENOSPC": ("open", "cannot be written ("),
-    "ENOLCK": ("flock", "has no file locks"),
-}
+NOWHERE = {"ENOSPC": ("open", "cannot be written ("), "ENOLCK": ("flock", "has no file locks")}
 
 
-@fault(NOTHING_MADE, "output folder without space or file locks", "name", NOWHERE)
+@pytest.mark.parametrize("name", NOWHERE)
 def test_a_folder_that_cannot_be_used_is_left_as_it_is(name, tmp_path, monkeypatch):
     folder, (what, words) = tmp_path / "new" / "run", NOWHERE[name]
     owner = os if what == "open" else fcntl
@@ -97,7 +81,7 @@ NUMBERS = {
 
 
 @pytest.mark.slow
-@fault(INTACT, "a loss or a weight turns NaN or infinite", "reason", NUMBERS)
+@pytest.mark.parametrize("reason", NUMBERS)
 def test_what_is_not_finite_is_never_saved(reason, undisturbed, tmp_path, monkeypatch):
     update, name = SAC.update_policy, reason.partition(" ")[0]
 
@@ -121,22 +105,13 @@ def test_what_is_not_finite_is_never_saved(reason, undisturbed, tmp_path, monkey
 
 
 @pytest.mark.slow
-@fault(
-    INTACT_THEN_SAME,
-    "memory runs out",
-    "error",
-    (None, MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: ...")),
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: ...")]
 )
-def test_memory_that_runs_out(error, jobs, undisturbed, tmp_path):
-    if error is None:  # the kernel kills the process
-        jobs.kill(tmp_path, 4, "update_policy", "")
-    else:
-        line = r"^out of memory, update 3, .*\d MB;"
-        with (
-            struck(raising(error), 4, "update_policy"),
-            pytest.raises(OutOfMemoryError, match=line),
-        ):
-            run(tmp_path)
+def test_memory_that_runs_out(error, undisturbed, tmp_path):
+    line = r"^out of memory, update 3, .*\d MB;"
+    with struck(raising(error), 4, "update_policy"), pytest.raises(OutOfMemoryError, match=line):
+        run(tmp_path)
     run(tmp_path)
     assert tables(tmp_path) == undisturbed["random"]
 
@@ -159,7 +134,7 @@ PLACES = {
 
 
 @pytest.mark.slow
-@fault(NOTHING_LEFT, "memory runs out while a run is set up", "case", PLACES)
+@pytest.mark.parametrize("case", PLACES)
 def test_memory_that_runs_out_while_a_run_is_set_up(case, jobs, undisturbed, tmp_path):
     resumed, new = tmp_path / "stopped", tmp_path / "new" / "run"
     jobs.start(resumed, (signal.SIGKILL, 4, "update_policy", ""))
@@ -176,10 +151,9 @@ def test_memory_that_runs_out_while_a_run_is_set_up(case, jobs, undisturbed, tmp
 
 
 @pytest.mark.slow
-@fault(SAME, "the wall clock jumps backwards", "step", [3600])
-def test_a_clock_that_jumps_backwards(step, undisturbed, tmp_path, monkeypatch):
+def test_a_clock_that_jumps_backwards(undisturbed, tmp_path, monkeypatch):
     """In a run, and between attempts."""
-    jumps = iter(range(10**9, 0, -step))
+    jumps = iter(range(10**9, 0, -3600))
     with monkeypatch.context() as patch:
         patch.setattr(time, "time", lambda: next(jumps))
         with struck(raising(Killed()), 5, "update_policy"), pytest.raises(Killed):
@@ -227,7 +201,7 @@ def test_a_limit_that_is_none_is_one_error(tmp_path):
         assert f"{END_TIME}: '{end[:40]}" in refusal(seconds_granted, None, {END_TIME: end})
 
 
-@fault(SAVED, "time limit near", "case", ("--stop-after", END_TIME))
+@pytest.mark.parametrize("case", ["--stop-after", END_TIME])
 def test_a_job_stops_before_its_time_limit(case, undisturbed, tmp_path, monkeypatch, capsys):
     arguments = [*BRIEF, "--sampler", "random", "--output", str(tmp_path)]
     with monkeypatch.context() as patch:
@@ -248,7 +222,7 @@ def test_a_job_stops_before_its_time_limit(case, undisturbed, tmp_path, monkeypa
     assert manifest["stop_reasons"][0].startswith("stopped: before the time limit")
 
 
-@fault(SAME, "the terminal has gone away", "shown", ("lines", "bar"))
+@pytest.mark.parametrize("shown", ["lines", "bar"])
 def test_a_terminal_that_has_gone_away(shown, undisturbed, tmp_path, monkeypatch):
     monkeypatch.setattr(Progress, "SECONDS_PER_LINE", 0.0)
     gone = raising(BrokenPipeError(errno.EPIPE, "Broken pipe"))

@@ -150,6 +150,7 @@ RUNS = {
 agent.gama=0.9 -> agent.gama: unknown key | gamma
 agent.gamma=.nan -> agent.gamma: nan | finite number
 backend.device=cuda:99 -> backend.device: 'cuda:99' | allowed: cpu, or auto
+backend.kind=theirs -> backend.kind: 'theirs' is unknown
 backend.gradient_checkpointing=true -> backend.gradient_checkpointing: True | lora_mode per_token
 backend.capture=true backend.micro_batch=auto
     -> backend.capture: True | cuda, backbone.lora_mode per_token, a number

@@ -17,9 +17,9 @@ def config(**budget):
 
 @pytest.fixture(scope="session")
 def complete(tmp_path_factory):
-    """Folder of a run that is at its end and has exported its agent; not to be changed."""
+    """Folder of a run that kept checkpoints and exported its agent; not to be changed."""
     folder = tmp_path_factory.mktemp("complete")
-    run.train(config(export=True), folder, resume=False, progress="none")
+    run.train(config(export=True, keep_every=50), folder, resume=False, progress="none")
     return folder
 
 

@@ -21,20 +21,12 @@ from tests.tools.conftest import config
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory):
-    """A run that has left two checkpoints on its way; not to be changed."""
-    folder = tmp_path_factory.mktemp("kept")
-    run.train(config(keep_every=50), folder, resume=False, progress="none")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def read(kept, tmp_path_factory):
+def read(complete, tmp_path_factory):
     """Agents, tables and vectors."""
     output = tmp_path_factory.mktemp("embedding") / "out"
-    newest = TrainedAgent.read(kept)
+    newest = TrainedAgent.read(complete)
     embed(newest, output, per_category=4, seed=5)
-    on_the_way = [TrainedAgent.read(kept / str(point)) for point in points(kept)]
+    on_the_way = [TrainedAgent.read(complete / str(point)) for point in points(complete)]
     agents = [a for a in on_the_way if a.state["updates"] < newest.state["updates"]]
     agents.append(newest)
     vectors = load_file(output / "vectors.safetensors")
@@ -66,9 +58,9 @@ def test_the_head_of_that_time_makes_its_prediction_of_the_vectors(read, moment)
     np.testing.assert_allclose(competence(predictions, moment), expected, rtol=1e-4)
 
 
-def test_the_last_moment_is_the_present_agent(kept, read):
+def test_the_last_moment_is_the_present_agent(complete, read):
     *_, _predictions, vectors = read
-    agent = TrainedAgent.read(kept)
+    agent = TrainedAgent.read(complete)
     backend, goals = agent.backend({}), agent.goals
     assert np.abs(vectors["3"] - vectors["2"]).max() > 1e-4  # the adapter has moved
     prompts = PromptTokens(backend.codec).pack(goals, np.arange(len(goals)))
@@ -81,8 +73,10 @@ def test_the_last_moment_is_the_present_agent(kept, read):
     close(training, nearest, exact)
 
 
-def test_the_command_prints_and_records_what_it_has_written(kept, tmp_path, capsys):
-    assert main(["embed", str(kept), "--per-category", "1", "--output", str(tmp_path / "e")]) == 0
+def test_the_command_prints_and_records_what_it_has_written(complete, tmp_path, capsys):
+    assert (
+        main(["embed", str(complete), "--per-category", "1", "--output", str(tmp_path / "e")]) == 0
+    )
     assert "from before training to update " in capsys.readouterr().out
     about = json.loads((tmp_path / "e/embedding.json").read_text())
     assert about["config"]["sampler"] == "magellan"
@@ -97,11 +91,10 @@ def test_a_run_that_predicts_nothing_is_refused(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_checkpoint_of_another_run_is_refused(kept, tmp_path):
-    copy = shutil.copytree(kept, tmp_path / "run")
+def test_a_checkpoint_of_another_run_is_refused(spoiled, tmp_path):
     other = config(keep_every=50).model_copy(update={"seed": 4})
     run.train(other, tmp_path / "other", resume=False, progress="none")
-    shutil.rmtree(copy / "50")
-    shutil.copytree(tmp_path / "other/50", copy / "50")
+    shutil.rmtree(spoiled / "50")
+    shutil.copytree(tmp_path / "other/50", spoiled / "50")
     with pytest.raises(InputError, match="is of another run than"):
-        embed(TrainedAgent.read(copy), tmp_path / "out")
+        embed(TrainedAgent.read(spoiled), tmp_path / "out")

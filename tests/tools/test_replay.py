@@ -1,12 +1,14 @@
 """A replay of a run's outcomes gives the predictions of an observer of that run."""
 
 import json
+import re
 import shutil
 from collections import Counter
 from functools import cache
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from magellan.cli import main
@@ -47,8 +49,7 @@ def replayed(run: Path, output: Path, *options: str) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("run", "estimator"),
-    [("driver", "learned"), ("observer", "learned"), ("all", "per_goal")],
+    ("run", "estimator"), [("driver", "learned"), ("observer", "learned"), ("all", "per_goal")]
 )
 def test_unchanged_constants_give_the_predictions_of_the_run(run, estimator, recorded, tmp_path):
     folder = recorded(run)
@@ -86,29 +87,23 @@ def test_more_points_leave_the_others_as_they_are(recorded, tmp_path):
 def test_errors_are_those_of_the_tables(recorded, tmp_path):
     folder = recorded("observer")
     assert replayed(folder, tmp_path / "out", "--estimator", "expert_buckets") == 0
-    goals = rows(tmp_path / "out", "goals")
-    predicted = rows(tmp_path / "out", "competence")
-    observed = {
-        (r["episode"], r["split"], r["category"]): float(r["success"])
-        for r in rows(folder, "evaluation")
-    }
+    goals, predicted = (
+        pd.read_csv(tmp_path / f"out/{name}.csv") for name in ("goals", "competence")
+    )
+    keys = ["episode", "split", "category"]
+    observed = predicted[keys].merge(pd.read_csv(folder / "evaluation.csv"), "left", keys)[
+        "success"
+    ]
+    predicted["error"] = (predicted["competence"] - observed.fillna(0.0)).abs()
+    goals["error"] = (goals["competence"] - goals["success"]) ** 2
     errors = rows(tmp_path / "out", "error")
     assert len(errors) == 12
     for row in errors:
-
-        def chosen(table, row=row):
-            of_split = (r for r in table if r["split"] == row["split"])
-            return [r for r in of_split if row["category"] in ("all", r["category"])]
-
-        distances = [
-            float(r["competence"]) - observed.get((r["episode"], r["split"], r["category"]), 0.0)
-            for r in chosen(predicted)
-        ]
-        mean = np.mean(np.abs(distances))
-        assert float(row["mean_absolute_error"]) == printed(mean, 5, 2)
-        squares = [(float(r["competence"]) - int(r["success"])) ** 2 for r in chosen(goals)]
-        assert float(row["brier"]) == printed(np.mean(squares), 5, 2)
         assert row["unit"] == "episodes"
+        for table, column in ((predicted, "mean_absolute_error"), (goals, "brier")):
+            of_split = table[table["split"] == row["split"]]
+            chosen = (of_split["category"] == row["category"]) | (row["category"] == "all")
+            assert float(row[column]) == printed(of_split["error"][chosen].mean(), 5, 2)
 
 
 def test_errors_are_in_the_unit_of_the_budget(recorded, tmp_path):
@@ -142,37 +137,42 @@ def forged(where: str, value):
     return lambda run: forge(max((run / "checkpoints").iterdir()), f"trainer/{where}", value)
 
 
+def unchanged(run: Path) -> None:
+    pass
+
+
 LEARNED = ("--estimator", "learned")
+OTHER = (*LEARNED, "--set", "agent.gamma=0.5")
+REFUSED = [
+    (
+        "observer",
+        unchanged,
+        ("--estimator", "evaluated_goals"),
+        "--estimator .* played by the agent",
+    ),
+    ("observer", unchanged, OTHER, "--set.*'agent'.*competence.key"),
+    ("observer", forged("next_evaluation", 90), LEARNED, "is not the end of the run"),
+    (
+        "observer",
+        forged("record/outcomes", lambda old: old + 999),
+        LEARNED,
+        "does not fit this ver",
+    ),
+    ("no outcomes", unchanged, LEARNED, "record_outcomes: true"),
+    ("phases", unchanged, LEARNED, "allowed: runs of one phase"),
+]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("change", "options", "words"),
-    [
-        (None, ("--estimator", "evaluated_goals"), ("--estimator", "played by the agent")),
-        (None, (*LEARNED, "--set", "agent.gamma=0.5"), ("--set", "'agent'", "competence.key")),
-        (forged("next_evaluation", 90), LEARNED, ("is not the end of the run",)),
-        (forged("record/outcomes", lambda old: old + 999), LEARNED, ("does not fit this version",)),
-    ],
-)
-def test_bad_input_gets_one_line(change, options, words, recorded, tmp_path, capsys):
-    run = tmp_path / "run"
-    shutil.copytree(recorded("observer"), run)
-    if change is not None:
-        change(run)
+@pytest.mark.parametrize(("name", "change", "options", "words"), REFUSED)
+def test_what_cannot_be_replayed_is_one_line(
+    name, change, options, words, recorded, tmp_path, capsys
+):
+    run = shutil.copytree(recorded(name), tmp_path / "run")
+    change(run)
     assert replayed(run, tmp_path / "out", *options) == 2
-    error = error_line(capsys)
-    assert [word for word in words if word not in error] == []
+    assert re.search(words, error_line(capsys))
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [("no outcomes", "record_outcomes: true"), ("phases", "allowed: runs of one phase")],
-)
-def test_a_run_that_cannot_be_replayed(name, words, recorded, tmp_path, capsys):
-    assert replayed(recorded(name), tmp_path / "out", *LEARNED) == 2
-    assert words in error_line(capsys)
 
 
 def test_a_folder_in_use_is_left_alone(recorded, tmp_path, capsys):

@@ -53,16 +53,6 @@ def test_evaluations_are_at_planned_numbers_of_the_unit(unit, undisturbed):
     assert manifest["updates"] == 21 or unit == "steps"
 
 
-def test_practice_counts_every_finished_episode(undisturbed):
-    folder = undisturbed("steps")
-    episodes = json.loads((folder / "manifest.json").read_text())["episodes"]
-    assert episodes > 30
-    table = rows(folder, "practice")
-    assert sum(int(row["n"]) for row in table) == episodes
-    ends = list(dict.fromkeys(int(row["episode"]) for row in table))
-    assert ends == [*range(30, episodes, 30), episodes]
-
-
 def test_without_a_terminal_a_bar_is_lines_which_never_pass_the_end(monkeypatch, capsys):
     monkeypatch.setattr(progress.Progress, "SECONDS_PER_LINE", 0.0)
     trainer = Trainer(config("steps", "random"))

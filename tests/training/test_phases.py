@@ -8,7 +8,7 @@ import pytest
 
 from magellan.competence import Outcomes, make_estimator
 from magellan.competence.registry import ESTIMATORS
-from magellan.config import beginning, identity, resolve_run
+from magellan.config import beginning, resolve_run
 from magellan.jobs.run import train
 from magellan.training.loop import Trainer
 from magellan.training.parts import estimator_parts
@@ -133,15 +133,6 @@ def test_episodes_over_the_end_of_a_beginning_count_in_the_next_phase(tmp_path):
     assert sum(int(row["n"]) for row in rows) == 120
     first = table(tmp_path / "1", "practice")
     assert sum(int(row["n"]) for row in first) == 33
-
-
-def test_phases_count_for_what_a_run_is():
-    assert len({identity(config(phases)) for phases in ([], SAME, NEW)}) == 3
-    written_out = [{"until": 60, "sampler": "magellan", "seed": 3, "goal_space": SPACE}, {}]
-    assert identity(config(written_out)) == identity(config(SAME))
-    phases = [{"until": 60, "sampler": "magellan"}, {}]
-    threshold = {"magellan": {"lp_threshold": 0.3}}
-    assert identity(config(phases, "random")) != identity(config(phases, "random", **threshold))
 
 
 def make(name: str):

@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from tokenizers import pre_tokenizers
-from transformers import PreTrainedTokenizerFast
 
 from magellan.competence.prompt_tokens import PromptTokens
 from magellan.core.codec import Codec, stack
@@ -11,23 +9,16 @@ from magellan.model.loading import load_model
 from magellan.worlds import WORLDS
 from magellan.worlds.little_zoo import GoalSpace, WholeSpace
 from magellan.worlds.little_zoo.codes import SPLITS
-from tests.agent.tiny import fast, in_bytes
+from tests.agent.tiny import like_gpt2
 
 PARTS = WORLDS["little_zoo"].parts
 BOTH = pytest.mark.parametrize("split", ["train", "unseen"])
 
 
-def bpe(pre_tokenizer) -> PreTrainedTokenizerFast:
-    """A byte-level BPE tokenizer trained on prompts, with this pre-tokenizer."""
-    goals = WholeSpace()
-    prompts = [goals.prompt(code) for code in range(7, 19_531_250, 60_013)]
-    return fast(in_bytes(pre_tokenizer, prompts))
-
-
 TOKENIZERS = {
     "zoo-mini": (lambda: load_model("zoo-mini")[1], True),
-    "words and pieces": (lambda: bpe(pre_tokenizers.ByteLevel(add_prefix_space=False)), True),
-    "prefixed": (lambda: bpe(pre_tokenizers.ByteLevel(add_prefix_space=True)), False),
+    "words and pieces": (like_gpt2, True),
+    "prefixed": (lambda: like_gpt2(prefix=True), False),
 }
 
 

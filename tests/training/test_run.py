@@ -1,12 +1,20 @@
-"""Whole runs: repeatable, evaluated without side effects."""
+"""Whole runs: evaluated without side effects, resumed anywhere, with curves where asked for."""
+
+import importlib.util
 
 import pytest
 
 from magellan.cli import main
 from magellan.config import RunConfig, identity, resolve_run
+from magellan.core.errors import InputError, StoppedEarly
+from magellan.jobs import progress, run
+from magellan.jobs.checkpoint import Checkpoints
+from magellan.jobs.run import train
+from magellan.training.answers import make_trainer
 from magellan.training.loop import Trainer
 from tests import runs
-from tests.runs import SPACE, tables, trained
+from tests.agent.tiny import write
+from tests.runs import EVALUATED, SPACE, contents, finish, rows, tables, trained, watchers
 
 
 def config(sampler: str = "magellan", **budget) -> RunConfig:
@@ -16,13 +24,6 @@ def config(sampler: str = "magellan", **budget) -> RunConfig:
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory) -> dict[str, bytes]:
     return tables(trained(config(), tmp_path_factory.mktemp("undisturbed")))
-
-
-@pytest.mark.slow
-def test_same_seed_same_tables_and_another_seed_others(undisturbed, tmp_path):
-    assert tables(trained(config(), tmp_path / "same")) == undisturbed
-    other = config().model_copy(update={"seed": 4})
-    assert tables(trained(other, tmp_path / "other"))["practice"] != undisturbed["practice"]
 
 
 def test_evaluation_touches_no_training_stream(undisturbed, tmp_path):
@@ -69,3 +70,139 @@ def test_an_additional_table_changes_no_other(key, undisturbed, tmp_path):
     recorded = config(**{key: True})
     assert tables(trained(recorded, tmp_path)) == undisturbed
     assert identity(recorded) != identity(config())
+
+
+@pytest.mark.slow
+def test_a_run_with_the_papers_update_rule(tmp_path):
+    """The preset `paper` at toy size: 3-step returns, separate steps, learned temperature."""
+    write(tmp_path, "t5")
+    layer = {
+        "goal_space": "20-10-5-5-5",
+        "backbone": {"model": str(tmp_path), "lora_rank": 2},
+        "agent": {"num_envs": 4, "steps_per_update": 8, "batch_size": 8, "critic_hidden": [8]},
+        "competence": {"batch_size": 8, "refresh": 2, "delay": 4},
+        "budget": {"episodes": 40, "evaluate_every": 40, "evaluation_goals": 2, "record_every": 1},
+    }
+    trainer = finish(Trainer(resolve_run("paper", [layer])))
+    assert trainer.updates > 11
+    temperatures = [row[6] for row in trainer.record.tables["training"]]
+    assert temperatures[10] == temperatures[0]  # the actor rests for 11 updates
+    assert temperatures[-1] < temperatures[10]  # then the released rule only lets it fall
+
+
+STOPS = (0, 5, 12)  # updates
+PHASES = [{"until": 60, "sampler": "magellan", "seed": 5}, {"goals": {"split": "unseen"}}]
+GROUPS = {"refresh": 2, "delay": 4, "regroup": 3, "regions": 6}
+ERRORS = {"false_positive": 0.3, "false_negative": 0.2}
+SHORT = {"episodes": 40, "evaluate_every": 40}
+RUNS = {
+    "steps": runs.config(budget={"steps": 700, "evaluate_every": 300, "record_outcomes": True}),
+    "watched by all": runs.config(
+        observers=watchers("magellan"), budget={"record_goals": True}, **EVALUATED
+    ),
+    **{
+        adapter: runs.config(
+            competence={"refresh": 2, "delay": 4, "adapter": adapter}, budget=SHORT
+        )
+        for adapter in ("shared", "ignored")
+    },
+    "ignored, then fewer goals": runs.config(
+        competence={"refresh": 1, "delay": 20, "adapter": "ignored"},
+        phases=[{"until": 20}, {"goal_space": "9-8-7-6-5"}],
+        budget={"episodes": 40, "evaluate_every": 20, "practice_window": 20},
+    ),
+    "regions": runs.config("regions", competence=GROUPS),
+    "asked": runs.config(
+        "experimenter_goals",
+        experimenter_goals={"ask_every": 3, "retrieved": 3},
+        phases=[{"until": 60, "sampler": "experimenter"}, {"goals": {"split": "unseen"}}],
+        experimenter={"ask_every": 3},
+    ),
+    "an evaluator that errs": runs.config(
+        "proposer", rewards={**ERRORS, "model": "scripted"}, proposer={"ask_every": 3}
+    ),
+    "phases": runs.config("online", phases=PHASES, observers=["learned", "expert_buckets"]),
+    "answers": resolve_run(
+        "grpo",
+        [
+            {"world": "digits", "goal_space": "8-8-8-4-4-2-2", "sampler": "plr"},
+            {"grpo": {"prompts": 3, "answers": 4}, "observers": ["learned"]},
+            {"budget": {"steps": 900, "evaluate_every": 300, "record_outcomes": True}},
+        ],
+    ),
+    "all goals": runs.config("online", goal_space="all", competence={"pool": 25_000}, budget=SHORT),
+}
+
+
+def written(trainer, folder):
+    folder.mkdir()
+    trainer.record.write(folder)
+    return contents(folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RUNS)
+def test_stopped_and_resumed_it_leaves_the_same_files(name, tmp_path):
+    straight, checkpoints, states = make_trainer(RUNS[name]), Checkpoints(tmp_path, RUNS[name]), {}
+    while not straight.done:
+        if straight.updates in STOPS:
+            path = checkpoints.save(straight.state_dict())
+            assert path.stat().st_size < 4_000_000  # no entry for each of millions of goals
+            states[straight.updates] = checkpoints.load().state
+        straight.advance()
+    expected = written(straight, tmp_path / "straight")
+    assert set(states) >= set(STOPS[:2])
+    for updates, state in states.items():
+        resumed = make_trainer(RUNS[name])
+        resumed.load_state_dict(state)
+        assert written(finish(resumed), tmp_path / str(updates)) == expected
+
+
+THERE = importlib.util.find_spec("tensorboard") is not None
+
+
+def train_with_curves(folder, resume=False):
+    train(config(), folder, resume=resume, progress="none", log="tensorboard")
+
+
+def curves(folder):
+    """Points as TensorBoard shows them: a new writer discards points past its start."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder / progress.TENSORBOARD), {"scalars": 0}).Reload()
+    tags = events.Tags()["scalars"]
+    return {tag: [(point.step, point.value) for point in events.Scalars(tag)] for tag in tags}
+
+
+@pytest.mark.skipif(THERE, reason="tensorboard is installed")
+def test_a_missing_package_is_refused_before_any_work(tmp_path):
+    with pytest.raises(InputError, match="pip install tensorboard"):
+        train_with_curves(tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.skipif(not THERE, reason="tensorboard is not installed")
+def test_curves_have_every_row_once_also_after_a_resume(tmp_path, monkeypatch):
+    train(config(), tmp_path / "plain", resume=False, progress="none")
+    train_with_curves(tmp_path / "whole")
+    assert tables(tmp_path / "whole") == tables(tmp_path / "plain")
+    whole = curves(tmp_path / "whole")
+    kinds = {"success", "competence", "learning_progress", "practice", "training"}
+    assert {tag.split("/")[0] for tag in whole} == kinds
+    for row in rows(tmp_path / "whole", "evaluation"):
+        point = (int(row["update"]), pytest.approx(float(row["success"])))
+        assert point in whole[f"success/{row['split']}/{row['category']}"]
+
+    class Stopper(run.Stopper):
+        asked = 0
+
+        @property
+        def reason(self):
+            Stopper.asked += 1
+            return "asked to" if Stopper.asked == 12 else None
+
+    monkeypatch.setattr(run, "Stopper", Stopper)
+    with pytest.raises(StoppedEarly):
+        train_with_curves(tmp_path / "cut")
+    train_with_curves(tmp_path / "cut", resume=True)
+    assert curves(tmp_path / "cut") == whole

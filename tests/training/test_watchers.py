@@ -5,6 +5,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from magellan.competence import Outcomes
@@ -93,25 +94,20 @@ def test_cost_is_counted_and_only_where_there_is_one(trained):
 def test_each_evaluated_goal_has_a_row_for_each_estimator_where_asked_for(tmp_path):
     settings = config("online", ["expert_buckets"], budget={"record_goals": True})
     runs.trained(settings, tmp_path)
-    goals = rows(tmp_path, "goals")
-    assert tuple(goals[0]) == COLUMNS["goals"]
-    for name in ("per_goal", "expert_buckets"):
-        for mean in (r for r in rows(tmp_path, "competence") if r["estimator"] == name):
-            keys = ("episode", "estimator", "split", "category")
-            competence = [
-                float(g["competence"]) for g in goals if all(g[k] == mean[k] for k in keys)
-            ]
-            assert len(competence) == int(mean["n"])
-            assert np.mean(competence) == printed(float(mean["competence"]), 5, 2)
-    for rate in rows(tmp_path, "evaluation"):
-        keys = ("episode", "split", "category")
-        won = [
-            int(g["success"])
-            for g in goals
-            if g["estimator"] == "per_goal" and all(g[k] == rate[k] for k in keys)
-        ]
-        assert np.mean(won) == printed(float(rate["success"]), 5)
-    assert not [g for g in goals if g["category"] == "impossible" and g["success"] != "0"]
+    goals = pd.read_csv(tmp_path / "goals.csv")
+    assert tuple(goals) == COLUMNS["goals"]
+    played = goals[goals["estimator"] == "per_goal"]
+    keys = ["episode", "split", "category"]
+    for table, of_goals, value, by, roundings in (
+        ("competence", goals, "competence", [*keys, "estimator"], 2),
+        ("evaluation", played, "success", keys, 1),
+    ):
+        means = pd.read_csv(tmp_path / f"{table}.csv")
+        found = of_goals.groupby(by)[value].agg(["mean", "size"]).reset_index()
+        both = means.merge(found, on=by)
+        assert (len(both), list(both["n"])) == (len(means), list(both["size"]))
+        assert list(both["mean"]) == printed(list(both[value]), 5, roundings)
+    assert not goals[goals["category"] == "impossible"]["success"].any()
 
 
 def test_a_watcher_that_diverges_ends_the_run_by_name(monkeypatch):

@@ -124,14 +124,6 @@ def test_every_name_reaches_its_keys(section, name):
         assert attrgetter(key)(config) == value[1], key
 
 
-@pytest.mark.parametrize(("names", "adapter"), ADAPTERS.items())
-def test_the_adapters_of_the_estimator(names, adapter):
-    """Figure 9 of the paper, A to D."""
-    values = changed(released("magellan"), f"{MAGELLAN}.sr_adapters", names[0])
-    config = read(changed(values, f"{MAGELLAN}.train_llm", names[1])).config
-    assert config.competence.adapter == adapter
-
-
 def test_what_is_translated():
     values = composed("cpu")
     assert read(changed(values, f"{SCRIPT}.goals_distribution", "100k")).config.goal_space == "100k"
@@ -143,6 +135,10 @@ def test_what_is_translated():
     config = read(changed(values, f"{SCRIPT}.config", more)).config
     assert (config.agent.n_step, config.observers) == (7, ("per_goal",))
     assert str(read(changed(values, f"{SCRIPT}.loading_path", "a/10000")).loading) == "a/10000"
+    for (name, trains), adapter in ADAPTERS.items():
+        named = changed(values, f"{MAGELLAN}.sr_adapters", name)
+        config = read(changed(named, f"{MAGELLAN}.train_llm", trains)).config
+        assert config.competence.adapter == adapter
 
 
 # Path, value, and the message after the path, or the whole one where it begins otherwise.

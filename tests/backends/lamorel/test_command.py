@@ -59,8 +59,7 @@ def trainer_of(folder, process) -> int:
 
 
 @pytest.mark.skipif(
-    not all(map(importlib.util.find_spec, PARTS)),
-    reason="make lamorel-env (docs/lamorel.md)",
+    not all(map(importlib.util.find_spec, PARTS)), reason="make lamorel-env (docs/lamorel.md)"
 )
 def test_a_run_that_was_stopped_and_killed_has_the_tables_of_a_local_one(tmp_path):
     """SIGTERM to the launcher, which hands it on; SIGKILL to the process that trains."""

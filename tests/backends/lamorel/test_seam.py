@@ -33,12 +33,6 @@ from tests.snippets import raising, run_program
 COMPETENCE = LearnedSettings(hidden=8, learning_rate=1e-3)
 
 
-def served(**settings) -> Served:
-    """The same model in servers."""
-    backbone = BackboneConfig(lora_targets="all_linear", lora_rank=4, lora_mode="per_token")
-    return Served(backbone, BackendConfig(**settings), 1, WORLDS[DEFAULT_WORLD], 1)
-
-
 def local() -> LocalBackend:
     """Adapters with values of their own; the delayed estimator differs from the current one."""
     backend = make("plain", agent={"joint_update": False})
@@ -85,7 +79,8 @@ class InProcess:
 
 def behind(servers: int = 1, **settings) -> LamorelBackend:
     """A backend with its servers in this process."""
-    what = served(**settings)
+    backbone = BackboneConfig(lora_targets="all_linear", lora_rank=4, lora_mode="per_token")
+    what = Served(backbone, BackendConfig(**settings), 1, WORLDS[DEFAULT_WORLD], 1)
     servings = [Serving(what, servers) for _ in range(servers)]
     for serving in servings:
         serving.adopt(*load_model(what.backbone.model))

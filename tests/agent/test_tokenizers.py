@@ -29,13 +29,12 @@ from magellan.model.backbone import Backbone
 from magellan.model.files import BACKBONES, backbone_folder, is_to_be_made
 from magellan.model.loading import load_model, load_tokenizer
 from magellan.model.scoring import prompt_features, score_candidates
-from magellan.model.settings import BackboneConfig, BackendConfig
+from magellan.model.settings import BackboneConfig
 from magellan.model.tokenizers import PLAIN, SAMPLE
 from magellan.worlds import WORLDS
 from magellan.worlds.little_zoo.goals import GoalSpace
 from tests.agent import tiny
 from tests.agent.tiny import PROMPTS, close, features_of, in_float64, needs_compiler
-from tests.backends.models import needs_cuda
 
 # Of several lengths and numbers; some begin alike, one is the beginning of another, two are equal.
 LION = ("Grasp", "Go to lion", "Go to lion seed", "Go to baby lion", "Go to carrot seed")
@@ -53,20 +52,16 @@ TOKENIZERS = {
 }
 PER_TOKEN, TORCH = {"lora_mode": "per_token"}, {"passes": "torch"}
 WAYS = {
-    "gpt2": ("gpt2", {}, "cpu"),
-    "gpt2 per token": ("gpt2", PER_TOKEN, "cpu"),
-    "qwen2": ("qwen2", {}, "cpu"),
-    "llama compiled": ("llama", {"passes": "compiled"}, "cpu"),
-    "llama torch": ("llama", TORCH, "cpu"),
-    "llama per token": ("llama", PER_TOKEN, "cpu"),
-    "t5": ("t5", {}, "cpu"),
-    "t5 per token": ("t5", PER_TOKEN, "cpu"),
-    "gpt2 on a GPU": ("gpt2", {}, "cuda"),
-    "llama on a GPU": ("llama", PER_TOKEN, "cuda"),
-    "t5 on a GPU": ("t5", {}, "cuda"),
+    "gpt2": ("gpt2", {}),
+    "gpt2 per token": ("gpt2", PER_TOKEN),
+    "qwen2": ("qwen2", {}),
+    "llama compiled": ("llama", {"passes": "compiled"}),
+    "llama torch": ("llama", TORCH),
+    "llama per token": ("llama", PER_TOKEN),
+    "t5": ("t5", {}),
+    "t5 per token": ("t5", PER_TOKEN),
 }
 MARKS = {"llama compiled": needs_compiler}
-MARKS |= {name: needs_cuda for name, (_, _, device) in WAYS.items() if device == "cuda"}
 
 
 @dataclass(frozen=True)
@@ -115,7 +110,7 @@ PAIRS = [
 @pytest.fixture(scope="module", params=PAIRS)
 def read(request, tmp_path_factory) -> Read:
     way, kind = request.param
-    family, settings, device = WAYS[way]
+    family, settings = WAYS[way]
     folder = tmp_path_factory.mktemp("model")
     torch.manual_seed(0)
     more = {} if family in ("gpt2", "t5") else {"tie_word_embeddings": True}
@@ -126,8 +121,7 @@ def read(request, tmp_path_factory) -> Read:
             parameter.data *= 3 if parameter.dim() > 1 else 1
     tiny.save(folder, model, made(kind))
     config = BackboneConfig(model=str(folder), lora_rank=2, lora_targets="all_linear", **settings)
-    backbone = Backbone(config, backend=BackendConfig(device=device))
-    return Read(backbone, *without_this_package(folder))
+    return Read(Backbone(config), *without_this_package(folder))
 
 
 def without_this_package(folder) -> tuple[torch.nn.Module, Tokenizer]:
@@ -149,11 +143,11 @@ def packed(backbone: Backbone, states=STATES) -> list:
 
 
 def scored(backbone: Backbone, states, score: str = "log_prob_sum"):
-    """Policy over candidates, (batch, candidates), and features of each state, on the CPU."""
+    """Policy over candidates, (batch, candidates), and features of each state."""
     with torch.no_grad():
         scores = score_candidates(backbone, "policy", backbone.batch(*stack(states)), score)
-    features = [features_of(scores, row).cpu() for row in range(len(states))]
-    return scores.log_policy.cpu(), features
+    features = [features_of(scores, row) for row in range(len(states))]
+    return scores.log_policy, features
 
 
 @pytest.mark.parametrize("score", ["logit_sum", "log_prob_sum"])

@@ -85,9 +85,6 @@ class OnGpu(torch.Tensor):
     def __tensor_unflatten__(parts: dict[str, torch.Tensor], *_: Any) -> OnGpu:
         return OnGpu(parts["held"])
 
-    def __repr__(self, **_: Any) -> str:
-        return f"OnGpu({self.held!r})"
-
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         kwargs = kwargs or {}

@@ -1,4 +1,4 @@
-"""Faults within a run: storage, numbers, memory, clock, limits, closed output."""
+"""Faults within a run: storage, numbers, memory, clock, limits, closed output, hostile texts."""
 
 import errno
 import fcntl
@@ -8,6 +8,7 @@ import re
 import signal
 import sys
 import time
+import unicodedata
 from types import SimpleNamespace
 
 import pytest
@@ -16,13 +17,21 @@ import torch
 from magellan.agent import sac
 from magellan.agent.sac import SAC
 from magellan.cli import main
-from magellan.core.errors import NotFiniteError, OutOfMemoryError, StorageError
+from magellan.core.errors import (
+    InputError,
+    JobError,
+    NotFiniteError,
+    OutOfMemoryError,
+    StorageError,
+    printable,
+)
+from magellan.jobs import log
 from magellan.jobs.progress import Progress
 from magellan.jobs.run import Job, train
 from magellan.jobs.stopping import END_TIME, JOB, Stopper, seconds_granted, seconds_left
 from magellan.model import loading
 from magellan.training import loop
-from tests.faults.conftest import BRIEF, config, struck
+from tests.faults.conftest import BRIEF, TRAIN, config, struck
 from tests.faults.injection import Killed, os_error
 from tests.runs import contents, refusal, tables
 from tests.snippets import raising
@@ -252,3 +261,28 @@ def test_saving_takes_no_more_than_its_share(monkeypatch):
         for late in (False, True):
             now[0] = 1000.0 + due_after + (0.5 if late else -0.5)
             assert job._save_is_due() == late
+
+
+HOSTILE = "\x1b[2J\x1b]0;title\x07 one\r\ntwo\x85\x9b31m\u2028\u202ereversed\u2066\ud800 {x} %s"
+SHOWN = r"\x1b[2J\x1b]0;title\x07 one\r\ntwo\x85\x9b31m\u2028\u202ereversed\u2066\ud800 {x} %s"
+
+
+def test_controls_are_shown_escaped_and_all_else_is_kept():
+    kept = "Häuser, 猫, 🐈, العربية, a\\nb, ~"
+    assert [printable(text) for text in (HOSTILE, kept, SHOWN)] == [SHOWN, kept, SHOWN]
+    text = printable("".join(map(chr, range(0x110000))))
+    assert {unicodedata.category(letter) for letter in text}.isdisjoint({"Cc", "Cs", "Zl", "Zp"})
+    assert not re.search("[\u202a-\u202e\u2066-\u2069]", text)
+    for kind in (InputError, JobError):
+        assert str(kind(f"reason: {HOSTILE}")) == f"reason: {SHOWN}"
+
+
+def test_what_a_job_says_and_logs_is_without_controls(tmp_path, capsys, monkeypatch):
+    log.RunLog(tmp_path).warn(HOSTILE)
+    assert capsys.readouterr().err == f"warning: {SHOWN}\n"
+    (line,) = (tmp_path / "run.log").read_bytes().splitlines()
+    assert line.endswith(f" warning: {SHOWN}".encode())
+    (tmp_path / ".lock").write_text("process 1 on \x1b[31mred\x1b[0m", encoding="utf-8")
+    monkeypatch.setattr(fcntl, "flock", raising(BlockingIOError(errno.EAGAIN, "Try again")))
+    assert main([*TRAIN, "--output", str(tmp_path)]) == 73
+    assert r"in use by process 1 on \x1b[31mred\x1b[0m" in capsys.readouterr().err

@@ -360,14 +360,3 @@ BACKBONE_NAMES = [
     (BRANCH, FLAN, "no model.safetensors | snapshots/abc123 | `hf download google/flan-t5-base`"),
     ({}, "smollm2-135m", "is missing | made/smollm2-135m | `snakemake backbone_smollm2`"),
 ]
-
-COUNTS = {
-    "experiment files": len(EXPERIMENTS),
-    "run configuration": len(RUNS),
-    "goal spaces and mixes": len(GOAL_SPACES),
-    "command lines": len(COMMANDS) + len(ANALYSIS_COMMANDS),
-    "tables": len(TABLES),
-    "manifests": len(MANIFESTS),
-    "run folders": len(RUN_FOLDERS) + len(OUTPUTS),
-    "backbones": len(BACKBONE_FILES) + len(BACKBONE_MODELS) + len(BACKBONE_NAMES),
-}

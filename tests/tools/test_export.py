@@ -12,7 +12,7 @@ from magellan.core.codec import stack
 from magellan.jobs.export import agent_files, write_agent
 from magellan.jobs.provenance import Origin
 from tests.agent.tiny import CANDIDATES, PROMPTS, close, in_float64, write
-from tests.tools.agents import CRITIC, config_of, make, state_of
+from tests.tools.conftest import CRITIC, config_of, make, state_of
 
 ORIGIN = Origin("1.2.3+abc", {"torch": "9.9"}, {"model": "zoo-mini", "sha256": "ab" * 32})
 FOLDER = Path("agent")
@@ -104,17 +104,6 @@ def test_the_card_describes_the_training():
     assert "magellan-bench 1.2.3+abc; torch 9.9" in text
     complete = {**state, "next_evaluation": config.budget.end + 1}
     assert "not complete" not in card_of(config, complete)
-
-
-def test_an_agent_without_an_estimator_of_its_own_has_none():
-    config = config_of("zoo-mini")
-    state = state_of(make(config))
-    del state["backend"]["competence"]
-    files = agent_files(config, state, ORIGIN, FOLDER)
-    assert {name.partition("/")[0] for name in files} == {
-        *("policy", "critic_target", "heads.safetensors", "README.md")
-    }
-    assert "competence" not in files["README.md"].decode()
 
 
 def test_of_a_run_with_phases_the_last_one_counts():

@@ -127,10 +127,13 @@ def test_files_of_the_user_are_named_again_or_not_run(tmp_path, refusal, capsys)
         assert "name them with --module if you trust them" in line
         _, out = exported(folder, tmp_path, capsys, "--module", module)
         assert "not been evaluated yet" in card(out)
+        assert "competence" not in card(out)  # the agent has no estimator
+        left = {"policy", "critic_target", "heads.safetensors", "README.md"}
+        assert {path.name for path in out.iterdir()} == left
         assert main(["watch", str(folder), "--module", module]) == 0
         printed = capsys.readouterr().out
         assert "Takes: " in printed
-        assert "competence" not in printed  # the agent has no estimator
+        assert "competence" not in printed
         words = ["--goal", "Open it", "--objects", "door"]
         assert main(["watch", str(folder), "--module", module, *words]) == 2
         line = capsys.readouterr().err

@@ -80,14 +80,6 @@ def submitted(file, folder, *more):
     return main(["submit", str(file), "--output", str(folder), *map(str, more)])
 
 
-def published(file, folder, name):
-    """A pull request's folder, as the page says: the card, and the file as NAME.py."""
-    SAMPLERS.remove(name)  # another process looks at it
-    for suffix in (".json", ".md"):
-        shutil.copy(folder / f"{name}{suffix}", folder / "submissions")
-    return shutil.copy(file, folder / "submissions" / f"{name}.py")
-
-
 def test_a_sampler_gets_a_card_that_its_file_is_checked_against(write, tmp_path, capsys):
     file, folder = write("squared"), tmp_path / "out"
     assert submitted(file, folder) == 0
@@ -126,9 +118,12 @@ def test_runs_stand_beside_those_that_are_committed(write, tmp_path, monkeypatch
     assert {"`random`", "`online`", "`squared`"} <= set(found["compared"].split())
     assert submitted(file, folder, "--check", folder / "squared.json") == 0
     assert "2 runs, " in capsys.readouterr().out
-    (folder / "submissions").mkdir()
-    there = published(file, folder, "squared")
-    assert submitted(there, tmp_path, "--check", folder / "submissions/squared.json") == 0
+    SAMPLERS.remove("squared")  # a pull request is looked at by another process
+    there = folder / "submissions"
+    there.mkdir()
+    for path in (file, folder / "squared.json", folder / "squared.md"):
+        shutil.copy(path, there)
+    assert submitted(there / "squared.py", tmp_path, "--check", there / "squared.json") == 0
 
 
 @pytest.mark.parametrize("said", BROKEN)

@@ -60,37 +60,49 @@ def test_a_world_that_names_no_texts_takes_any_model_and_logs_it(module, tmp_pat
     assert not (tmp_path / "model").exists()
 
 
-def test_goals_are_the_same_for_the_same_seed_and_known_by_code(doors):
-    goals, again, unseen = doors.goals("30-10", 3), doors.goals("30-10", 3), doors.unseen(99, 0)
+SPACES = {
+    "craft": "500-500-500-500-500",
+    "digits": "36-28-40-40-40-40-40",
+    "doors": "30-10",
+    "little_zoo": "400-200-100-50-50",
+    "simulated": "60-60-20-132-132",
+}
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_goals_are_the_same_for_the_same_seed_and_known_by_code(doors, name):
+    world = WORLDS[name]
+    goals, again = (world.goals(SPACES[name], 3) for _ in range(2))
     prompts, repeated, others = (
-        [space.prompt(i) for i in range(40)] for space in (goals, again, unseen)
+        [space.prompt(place) for place in range(len(space))]
+        for space in (goals, again, world.unseen(20, 0))
     )
-    assert goals.sizes.tolist() == [30, 10]
+    assert "-".join(map(str, goals.sizes.tolist())) == SPACES[name]
     assert prompts == repeated
-    assert len(set(prompts)) == 40
-    assert goals.positions_of(goals.indices).tolist() == list(range(40))
-    assert goals.positions_of(np.array([10_000])).tolist() == [-1]
+    assert len(set(prompts)) > 0.99 * len(prompts)
     assert not set(prompts) & set(others)
-    assert unseen.counts() == {"closed": 20, "locked": 20}
+    assert goals.positions_of(goals.indices).tolist() == list(range(len(goals)))
+    assert goals.positions_of(np.array([10**9])).tolist() == [-1]
+
+
+def test_its_goals_are_counted_and_described(doors):
+    assert doors.unseen(99, 0).counts() == {"closed": 20, "locked": 20}
     assert "Example of locked" in describe(doors, "30-10", 0)
 
 
-def test_its_environment_steps_leaves_alone_and_goes_on(doors):
-    env, other = doors.environment(3), doors.environment(3)
+def test_its_environment_steps_and_leaves_alone(doors):
+    env = doors.environment(3)
     goals = [{"number": number, "locked": number == 2} for number in range(3)]
     env.reset(seed=0, options={"goals": goals})
     wait, knock, push = range(3)
     assert env.step(np.array([push, -1, push]))[1].tolist() == [1, 0, 0]
-    other.load_state_dict(json.loads(json.dumps(env.state_dict(), default=np.ndarray.tolist)))
-    for vector in (env, other):
-        vector.reset(options={"reset_mask": np.array([True, False, False]), "goals": [goals[2]]})
-        assert "locked" in vector.prompts()[0]
-        _, rewards, terminated, truncated, _ = vector.step(np.array([knock, wait, knock]))
-        assert rewards.tolist() == [0, 0, 0]
-        for _ in range(2):
-            _, rewards, terminated, truncated, _ = vector.step(np.array([wait, -1, wait]))
-        assert truncated.tolist() == [False, False, True]
-        assert not terminated.any()
+    env.reset(options={"reset_mask": np.array([True, False, False]), "goals": [goals[2]]})
+    assert "locked" in env.prompts()[0]
+    assert env.step(np.array([knock, wait, knock]))[1].tolist() == [0, 0, 0]
+    for _ in range(2):
+        _, _, terminated, truncated, _ = env.step(np.array([wait, -1, wait]))
+    assert truncated.tolist() == [False, False, True]
+    assert not terminated.any()
     with pytest.raises(InputError, match=r"action = 3: allowed are 0..2, or -1"):
         env.step(np.array([3, -1, -1]))
     with pytest.raises(InputError, match="1 given, allowed is one for each of 3 resets"):
@@ -98,6 +110,34 @@ def test_its_environment_steps_leaves_alone_and_goes_on(doors):
 
 
 PLAYED = [name for name in WORLDS if not WORLDS[name].answer_tokens]
+
+
+@pytest.mark.parametrize("name", [*PLAYED, "doors"])
+def test_environments_go_on_from_their_state(doors, name):
+    world = WORLDS[name]
+    unseen = world.unseen(9, 0)
+    goals = [unseen.goal(place) for place in range(len(unseen))]
+    env, other = (world.environment(len(goals)) for _ in range(2))
+    env.reset(seed=0, options={"goals": goals})
+
+    def played(vector, seed):
+        outputs, rng = [], np.random.default_rng(seed)
+        for _ in range(25):
+            counts = [len(possible) for possible in vector.possible_actions]
+            _, rewards, terminated, truncated, _ = vector.step(rng.integers(counts))
+            ended = terminated | truncated
+            anew = [goal for goal, over in zip(goals, ended, strict=True) if over]
+            vector.reset(options={"reset_mask": ended, "goals": anew})
+            outputs.append((vector.prompts(), rewards.tolist(), ended.tolist()))
+        return outputs
+
+    played(env, 1)
+    state = json.dumps(env.state_dict(), default=np.ndarray.tolist)
+    other.load_state_dict(json.loads(state))
+    assert json.dumps(other.state_dict(), default=np.ndarray.tolist) == state
+    expected = played(env, 2)
+    assert played(other, 2) == expected
+    assert any(any(rewards) for _, rewards, _ in expected)
 
 
 @pytest.mark.parametrize("name", [*PLAYED, "doors"])
@@ -122,7 +162,7 @@ def test_an_episode_that_has_ended_takes_no_step_until_it_is_reset(doors, name):
         assert not outcome[:, np.array(actions) == -1].any()
     env.reset(options={"reset_mask": first == 0, "goals": [goals.goal(0)]})
     env.step(first)
-    for bad in ([0], [0.0, -1, -1], [[0, -1, -1]]):
+    for bad in ([0], [99, -1, -1], [-2, -1, -1], [0.0, -1, -1], [[0, -1, -1]]):
         assert "action" in refusal(env.step, np.array(bad))
 
 

@@ -13,7 +13,6 @@ from magellan.worlds.little_zoo import (
     FEASIBLE,
     GoalSpace,
     WholeSpace,
-    category_totals,
     parse_goal_space,
 )
 from magellan.worlds.little_zoo.codes import SPLITS, categories_of, decode
@@ -21,7 +20,6 @@ from magellan.worlds.little_zoo.goals import draw_codes
 from magellan.worlds.little_zoo.text import possible_actions, resolve
 from magellan.worlds.little_zoo.vocabulary import TRAIN_TYPES, object_id
 from magellan.worlds.little_zoo.world import horizon, initial_state, parse_goal, reached, transition
-from tests.runs import refusal
 from tests.snippets import run_program
 
 TOTALS = {
@@ -39,12 +37,6 @@ def random_goals(split, count, seed=0):
 
 def some_of_each(split, count):
     return GoalSpace.draw((count,) * 5, seed=1, split=split)
-
-
-@BOTH
-def test_category_totals(split):
-    assert tuple(category_totals(split).values()) == TOTALS[split]
-    assert sum(TOTALS[split]) == SPLITS[split].size
 
 
 def category_by_reading(goal):
@@ -168,25 +160,14 @@ def test_draws_are_uniform_inside_a_category(category):
 
 def test_named_sizes():
     assert parse_goal_space("25k") == MIX_25K
-    assert parse_goal_space("50k") == tuple(2 * count for count in MIX_25K)
     assert parse_goal_space("100k") == tuple(4 * count for count in MIX_25K)
     assert parse_goal_space("2500") == parse_goal_space("2.5k") == (2_000, 400, 80, 16, 3)
     assert parse_goal_space("391")[4] == 1
-    assert parse_goal_space("1M") == (800_000, 160_000, 32_000, 6_400, 1_280)
     assert parse_goal_space("0.025M") == MIX_25K
     assert parse_goal_space("16.1k") == parse_goal_space("16100")  # 16.1 * 1000 > 16100 in floats
     assert parse_goal_space("all") == TOTALS["train"]
     assert parse_goal_space("all", "unseen") == TOTALS["unseen"]
-    assert parse_goal_space("1000-400-200-100-50") == (1000, 400, 200, 100, 50)
     assert parse_goal_space("0-0-5-0-0") == (0, 0, 5, 0, 0)
-
-
-@pytest.mark.parametrize("name", ["2.5", "9" * 400, "500000k", "2M", "ALL", "25k-1", None, 25])
-def test_other_names_are_one_clear_line(name):
-    """More are in tests/inputs."""
-    message = refusal(parse_goal_space, name)
-    assert message.startswith(f"goal_space = {name!r}: ")
-    assert "allowed" in message
 
 
 @pytest.mark.parametrize(
@@ -206,7 +187,7 @@ def test_bad_draws_are_refused(arguments, word):
 def test_the_whole_space_is_every_goal_once(split):
     space = GoalSpace.named("all", 0, split)
     assert isinstance(space, WholeSpace)
-    assert len(space) == SPLITS[split].size
+    assert len(space) == SPLITS[split].size == sum(TOTALS[split])
     assert tuple(space.sizes.tolist()) == TOTALS[split]
     some = np.random.default_rng(0).integers(len(space), size=2_000)
     listed = GoalSpace(some, split)

@@ -1,6 +1,7 @@
 """The environments: checker, seeds, options, errors, vector against single, saving."""
 
 import warnings
+from itertools import permutations
 
 import gymnasium
 import numpy as np
@@ -11,6 +12,7 @@ from gymnasium.wrappers.vector import DictInfoToList
 from magellan.core.errors import InputError
 from magellan.worlds.little_zoo import Goal, LittleZoo, LittleZooVector
 from magellan.worlds.little_zoo.env import draw_start
+from magellan.worlds.little_zoo.vocabulary import KIND_OF, KINDS, display_name
 from magellan.worlds.little_zoo.world import START_ON_OBJECT
 from tests.runs import refusal
 
@@ -205,3 +207,31 @@ def test_no_action_costs_no_step_and_changes_nothing():
         assert env.prompts() == prompts
     assert env.step(np.array([0, 0]))[3].tolist() == [True, False]
     assert env.step(np.array([-1, 0]))[3].tolist() == [False, True]
+
+
+def test_only_seeds_clash_with_grown_plants_of_their_type():
+    """An action with a whole name then always means an object of the type it names."""
+    names = [(o, display_name(o, grown)) for o in range(37) for grown in (False, True)]
+    clashes = {(a, b) for (a, short), (b, long) in permutations(names, 2) if long.startswith(short)}
+    assert all(a == b for a, b in clashes)
+    assert {KINDS[KIND_OF[a]] for a, _ in clashes} == {"furniture", "plant", "supply"}
+
+
+WATERED = ("Go to water", "Grasp", "Go to carrot seed", "Release water")
+
+
+@pytest.mark.parametrize(
+    ("actions", "held"),
+    [
+        (("Go to baby cow", "Grasp", "Go to carrot seed", "Release baby cow"), "baby cow"),
+        ((*WATERED, "Go to water", "Grasp", "Go to carrot", "Release water"), "water"),
+        ((*WATERED, "Grasp", "Go to water", "Release carrot"), "carrot"),
+    ],
+)
+def test_only_grown_food_is_eaten_and_a_grown_object_eats_no_more(actions, held):
+    """Recorded episodes (test_zoo_traces.py) have the other rules, but no second meal."""
+    env = LittleZoo()
+    env.reset(options={"goal": "Grow lion", "objects": ["carrot", "cow", "water", "water"]})
+    for action in actions:
+        observation = env.step(action)[0]
+    assert observation.splitlines()[2] == f"Inventory (1/2): {held}"

@@ -1,0 +1,25 @@
+"""Modules of ours, imported while the packages that they need are stand-ins."""
+
+import importlib
+import sys
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+
+@contextmanager
+def loaded(name: str, stand_ins: dict[str, dict[str, Any]]) -> Iterator[Any]:
+    """A module of `magellan.integrations`; members of the stand-ins by their full names."""
+    module = f"magellan.integrations.{name}"
+    with pytest.MonkeyPatch.context() as patch:
+        for path, members in stand_ins.items():
+            parts = path.split(".")
+            for end in range(1, len(parts)):
+                patch.setitem(sys.modules, ".".join(parts[:end]), types.ModuleType(parts[0]))
+            patch.setitem(sys.modules, path, types.SimpleNamespace(**members))
+        patch.delitem(sys.modules, module, raising=False)
+        yield importlib.import_module(module)
+        sys.modules.pop(module, None)

@@ -6,9 +6,7 @@ prime-rl needs Python 3.12 and a GPU.
 
 from __future__ import annotations
 
-import importlib
 import pickle
-import sys
 import types
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -17,6 +15,7 @@ from typing import Any
 import pytest
 
 from magellan.core.errors import InputError
+from tests.integrations import loaded
 
 
 class TaskSampler(Iterator[Any], ABC):
@@ -35,15 +34,10 @@ class TaskSampler(Iterator[Any], ABC):
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    parts = ["prime_rl", "orchestrator", "curriculum", "samplers"]
-    for end in range(1, len(parts)):
-        monkeypatch.setitem(sys.modules, ".".join(parts[:end]), types.ModuleType(parts[0]))
-    monkeypatch.setitem(
-        sys.modules, ".".join(parts), types.SimpleNamespace(TaskSampler=TaskSampler)
-    )
-    yield importlib.import_module("magellan.integrations.prime_rl").CurriculumSampler
-    sys.modules.pop("magellan.integrations.prime_rl", None)
+def made() -> Iterator[Any]:
+    interface = {"TaskSampler": TaskSampler}
+    with loaded("prime_rl", {"prime_rl.orchestrator.curriculum.samplers": interface}) as module:
+        yield module.CurriculumSampler
 
 
 def task(number: int, key: str | None = "") -> Any:
@@ -111,18 +105,14 @@ def test_errors_and_others_agents_are_lost(made: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tasks", "given", "says"),
+    ("tasks", "groups", "says"),
     [
-        (iter(TASKS), {}, "tasks: without an end"),
-        ([task(0), task(0)], {}, "tasks: a key is missing, or the same in two"),
-        (TASKS, {"groups_per_step": 0}, "groups_per_step: 0 is not allowed; allowed: >= 1"),
+        (iter(TASKS), 1, "tasks: without an end"),
+        ([task(0), task(0)], 1, "tasks: a key is missing, or the same in two"),
+        (TASKS, 0, "groups_per_step: 0 is not allowed; allowed: >= 1"),
+        (TASKS, 1, "task key: 'key11' is not allowed; allowed: those of"),
     ],
 )
-def test_bad_input_is_one_clear_line(made: Any, tasks: Any, given: Any, says: str) -> None:
+def test_bad_input_is_one_clear_line(made: Any, tasks: Any, groups: int, says: str) -> None:
     with pytest.raises(InputError, match=f"^{says}"):
-        made(tasks, **{"groups_per_step": 1, "sampler": "random"} | given)
-
-
-def test_an_unknown_task_is_refused(made: Any) -> None:
-    with pytest.raises(InputError, match=r"^task key: 'key11' is not allowed; allowed: those of"):
-        made(TASKS, groups_per_step=1, sampler="random").observe(group(task(11), [1.0]))
+        made(tasks, groups_per_step=groups, sampler="random").observe(group(task(11), [1.0]))

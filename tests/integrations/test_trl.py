@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
 import types
 import warnings
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from transformers import Trainer, TrainerControl, TrainerState
 
 from magellan.core.errors import InputError
 from magellan.curriculum import Curriculum
+from tests.integrations import loaded
 
 HAS_TRL = importlib.util.find_spec("trl") is not None
 GOALS = [f"{a} + {b} =" for a in range(4) for b in range(5)]
@@ -113,14 +113,10 @@ class StandIn(Trainer):
 
 
 @pytest.fixture
-def hook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def hook() -> Iterator[Any]:
     """The integration, on the stand-in."""
-    monkeypatch.setitem(
-        sys.modules, "trl", types.SimpleNamespace(GRPOTrainer=StandIn, RLOOTrainer=StandIn)
-    )
-    monkeypatch.delitem(sys.modules, "magellan.integrations.trl", raising=False)
-    yield importlib.import_module("magellan.integrations.trl")
-    sys.modules.pop("magellan.integrations.trl", None)
+    with loaded("trl", {"trl": {"GRPOTrainer": StandIn, "RLOOTrainer": StandIn}}) as module:
+        yield module
 
 
 def small(prompts: Any = (), completions: Any = (), goal: Any = (), **_: Any) -> list[float | None]:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 import types
 from abc import abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -17,6 +13,7 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, Sampler
 
 from magellan.core.errors import InputError
+from tests.integrations import loaded
 
 
 class AbstractCurriculumSampler(Sampler[int]):
@@ -70,22 +67,6 @@ class Queue:
 
 
 QUEUE = Queue()
-
-
-@contextmanager
-def loaded(name: str, stand_ins: dict[str, dict[str, Any]]) -> Iterator[Any]:
-    """Import a module of ours while packages that it needs are stand-ins."""
-    with pytest.MonkeyPatch.context() as patch:
-        for path, members in stand_ins.items():
-            parts = path.split(".")
-            for end in range(1, len(parts)):
-                patch.setitem(sys.modules, ".".join(parts[:end]), types.ModuleType(parts[0]))
-            patch.setitem(sys.modules, path, types.SimpleNamespace(**members))
-        for module in ("verl", "verl_trainer"):
-            patch.delitem(sys.modules, f"magellan.integrations.{module}", raising=False)
-        yield importlib.import_module(f"magellan.integrations.{name}")
-        for module in ("verl", "verl_trainer"):
-            sys.modules.pop(f"magellan.integrations.{module}", None)
 
 
 @pytest.fixture
@@ -169,19 +150,6 @@ def test_it_draws_rows_and_gets_answers(make_sampler: Any) -> None:
     assert chances[5:].min() > chances[:5].max() > 0
 
 
-def test_it_goes_on_where_it_stopped(make_sampler: Any) -> None:
-    first, again = (make_sampler(ROWS, sampler="online", settings=SETTINGS) for _ in range(2))
-    for _ in range(4):
-        step(first, list(range(8)))
-    epoch = iter(first)
-    assert len(list(islice(epoch, 4))) == 4
-    again.load_state_dict(first.state_dict())
-    rest = list(again)
-    assert len(rest) == 6
-    assert rest == list(epoch)
-    assert list(again) == list(first)
-
-
 @pytest.mark.parametrize("size", [None, 4])
 @pytest.mark.parametrize("taken", [4, 10])
 def test_epochs_are_whole_also_after_a_resume(size: int | None, taken: int) -> None:
@@ -207,20 +175,23 @@ def test_epochs_are_whole_also_after_a_resume(size: int | None, taken: int) -> N
         assert len([*first]) == 10
 
 
-def test_rows_that_cannot_be_told_apart_are_refused(make_sampler: Any) -> None:
-    rows = [{"prompt": prompt, "extra_info": {"index": 0}} for prompt in "ab"]
-    with pytest.raises(InputError, match=r"^extra_info.index: missing, or the same in two rows"):
-        make_sampler(rows, sampler="random")
-
-
-def test_wrong_keys_are_refused(make_sampler: Any) -> None:
-    with pytest.raises(InputError, match=r"^data.curriculum: 'smpler' is not allowed; allowed: "):
-        make_sampler([{"prompt": "a", "extra_info": {"index": 0}}], smpler="random")
-
-
-def test_an_answer_to_an_unknown_row_is_one_line(make_sampler: Any) -> None:
-    with pytest.raises(InputError, match=r"^extra_info.index: 99 is not allowed; allowed"):
-        make_sampler(ROWS, sampler="random").record([{"index": 99}], np.ones(1))
+@pytest.mark.parametrize(
+    ("rows", "curriculum", "says"),
+    [
+        (
+            [ROWS[0], ROWS[0]],
+            {"sampler": "random"},
+            "extra_info.index: missing, or the same in two rows",
+        ),
+        (ROWS, {"smpler": "random"}, "data.curriculum: 'smpler' is not allowed; allowed: "),
+        (ROWS, {"sampler": "random"}, "extra_info.index: 99 is not allowed; allowed"),
+    ],
+)
+def test_bad_input_is_one_clear_line(
+    make_sampler: Any, rows: Any, curriculum: Any, says: str
+) -> None:
+    with pytest.raises(InputError, match=f"^{says}"):
+        make_sampler(rows, **curriculum).record([{"index": 99}], np.ones(1))
 
 
 def test_scores_that_are_not_finite_are_lost(make_sampler: Any) -> None:
@@ -287,13 +258,10 @@ def test_answers_that_the_gate_refuses_are_not_trained_on(
         for name in ("advantages", *MASKS):
             assert (QUEUE.rows[key][name] == trained).all(), (key, name)
     assert trainer.curriculum_sampler.curriculum.state_dict()["episodes"] == 6
-
-
-def test_masks_stay_where_nothing_is_admitted(make_trainer: Any) -> None:
-    """A mean over no tokens would not be a number."""
-    practise(make_trainer(gate="spread", sampler="random"), answers(2, [0.0, 0.0]))
-    assert (QUEUE.rows["row2_0_0"]["advantages"] == 0).all()
-    assert (QUEUE.rows["row2_0_0"]["response_mask"] == 1).all()
+    practise(trainer, answers(2, [0.0, 0.0]))  # a mean over no tokens would not be a number
+    row = QUEUE.rows["row2_0_0"]
+    assert (row["advantages"] == (gate is None)).all()
+    assert (row["response_mask"] == 1).all()
 
 
 def test_the_trainer_draws_by_its_curriculum(make_trainer: Any) -> None:
@@ -310,17 +278,14 @@ def test_the_trainer_draws_by_its_curriculum(make_trainer: Any) -> None:
 
 
 def test_the_trainer_refuses_to_lose_groups(make_trainer: Any) -> None:
-    make_trainer({"enable": False}, sampler="random")
-    with pytest.raises(
-        InputError, match=r"^algorithm.filter_groups.enable: True; .*allowed: False"
+    make_trainer(filter_groups={"enable": False}, sampler="random")
+    for given, says in (
+        ({"filter_groups": {"enable": True}}, "algorithm.filter_groups.enable: True; .*ed: False"),
+        ({"gate": "none"}, "algorithm.gate: 'none' is not allowed; allowed: all, s"),
+        ({"other": "pkg://mine"}, "data.sampler.class_path: 'pkg://mine' is not allowed"),
     ):
-        make_trainer({"enable": True}, sampler="random")
-    with pytest.raises(
-        InputError, match=r"^algorithm.gate: 'none' is not allowed; allowed: all, s"
-    ):
-        make_trainer(gate="none", sampler="random")
-    with pytest.raises(InputError, match=r"^data.sampler.class_path: 'pkg://mine' is not allowed"):
-        make_trainer(other="pkg://mine", sampler="random")
+        with pytest.raises(InputError, match=f"^{says}"):
+            make_trainer(**given, sampler="random")
 
 
 def test_verl_0_5_to_0_7_themselves_make_it_and_tell_it_scores() -> None:

@@ -1,11 +1,14 @@
 """Configuration and command line: every bad input is one clear line, before any work."""
 
+import argparse
 import sys
 import types
 
 import pytest
 import yaml
 
+from analysis.__main__ import _parser as analysis_parser
+from magellan.cli import _parser as magellan_parser
 from magellan.cli import main
 from magellan.config import (
     command,
@@ -165,3 +168,17 @@ def test_each_run_can_draw_its_own_goals() -> None:
     assert seeds(phases=[{"until": 5, "goals": {"seed": 3}}, {"seed": 9}]) == [3, 7]
     with pytest.raises(InputError, match=r"goals\.seed"):
         seeds(goals={"seed": "each"})
+
+
+def test_help_states_the_default():
+    for parser in (magellan_parser(), analysis_parser()):
+        (choice,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+        for name, of in choice.choices.items():
+            assert of.format_help()
+            for action in of._actions:
+                if not action.option_strings or action.dest == "help":
+                    continue
+                text, where = action.help % vars(action), (name, action.option_strings[0])
+                default = "" if action.default in (None, False, []) else f"{action.default})"
+                expected = "(required)" if action.required else f"(default: {default}"
+                assert expected in text, where

@@ -1,4 +1,4 @@
-"""The pins agree with each other; no tracked file names the machine it came from."""
+"""The pins agree; no tracked file unpickles, or names the machine it came from."""
 
 from __future__ import annotations
 
@@ -93,7 +93,6 @@ def test_a_wheel_brings_one_package_and_needs_little() -> None:
 
 
 def test_lower_bounds_are_the_same_everywhere() -> None:
-    """An older version was tried and fails, or none was."""
     listed = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["workflow"]]
     bounds = dict(line.split(">=") for line in listed if ">=" in line)
     assert names(PROJECT["dependencies"]) == names(
@@ -134,7 +133,6 @@ def third_party(paths: list[Path]) -> set[str]:
 
 
 def test_fast_passes_have_one_door() -> None:
-    """One line imports them."""
     door = "from magellan.fastpath import fast_forward"
     files = [path for path in (ROOT / "magellan").rglob("*.py") if path.parent.name != "fastpath"]
     files += (ROOT / "benchmarks").rglob("*.py")
@@ -158,3 +156,27 @@ def test_no_file_carries_a_path_of_the_machine_it_was_written_on() -> None:
         if any(root in path.read_bytes() for root in roots)
     ]
     assert carriers == []
+
+
+NEVER = re.compile(
+    r"(?:import|from) (?:_?pickle|cloudpickle|dill|joblib|marshal|shelve)\b|\b(?:to|read)_pickle\("
+    r"|(?:allow_pickle|trust_remote_code|weights_only)=(?!False)|\b(?:np|numpy)\.load\b"
+    r"|(?<!\.)\btorch\.(?:load|save|hub)\b|from torch import .*\b(?:load|save|hub)\b"
+    r"|\byaml\.(?:(?:unsafe_|full_)?load(?:_all)?|C?(?:Full|Unsafe)?Loader)\b"
+)
+
+
+def test_no_file_unpickles() -> None:
+    found = {}
+    for path in tracked_files():
+        code = path.suffix in (".py", ".smk") or path.name == "Snakefile"
+        if code and path != Path(__file__):
+            found[str(path.relative_to(ROOT))] = NEVER.findall(path.read_text(encoding="utf-8"))
+    assert {"magellan/jobs/checkpoint.py", "workflow/rules/common.smk"} <= found.keys()
+    # What users do with a curriculum's state; by default PyTorch unpickles no code there.
+    # prime-rl pickles a sampler's state itself.
+    assert {name: uses for name, uses in found.items() if uses} == {
+        "magellan/curriculum/curriculum.py": ["torch.load"],
+        "tests/integrations/test_prime_rl.py": ["import pickle"],
+        "tests/test_curriculum.py": ["torch.save", "torch.load", "torch.load"],
+    }

@@ -6,23 +6,24 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.report.pictures import same_learner
+from analysis.report.pictures import is_up_to_date, pictures_in, same_learner
 from analysis.statistics import standing
 from analysis.statistics.intervals import sign_flip_test
 from analysis.statistics.mastery import times_of
 from analysis.statistics.matrices import settings
+from analysis.statistics.practice_shares import by_length, run_counts
 from analysis.statistics.primary import PRIMARY_SCORE
 from analysis.statistics.primary import comparison as compared
 from analysis.tables import store
 from analysis.tables.grid import Algorithm
 from analysis.tables.results import SPLITS
+from analysis.tables.store import load
 from magellan.config import grid, load_experiment, read_yaml
 from magellan.samplers.conformance import track_of
 from tests import pages
 from tests.pages import between_markers, page
 from tests.snippets import ROOT
 
-STUDIES = ROOT / "config" / "studies"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [ROOT / "README.md", ROOT / "config" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
@@ -221,3 +222,32 @@ def test_every_page_is_named_on_the_first_or_among_the_studies():
 @pytest.mark.parametrize("block", pages.BLOCKS, ids=lambda block: block[1])
 def test_a_block_of_a_page_is_that_of_the_tables(block):
     assert between_markers(block[1], page(block[0])) == pages.BLOCKS[block]().strip()
+
+
+def test_scripts_are_those_of_the_committed_practice() -> None:
+    """In parts of 10,000, from one evaluation to the next: 250 updates."""
+    results, algorithm = load(ROOT / "results/reference/samplers"), Algorithm("magellan", "base")
+    where = {**algorithm._asdict(), "goal_space": "25k"}
+    counts = by_length(results, where, run_counts(results, algorithm, "25k"))
+    shares = (10_000 * counts.div(counts.sum(axis=1), axis=0)).round()
+    variants = read_yaml(ROOT / "config/studies/yoked.yaml")["variants"]
+    own, other = (variants[name]["scripted"]["by_seed"] for name in ("own", "other"))
+    assert list(own) == list(range(1, 13))
+    for seed, stages in own.items():
+        assert [stage["shares"] for stage in stages] == shares.loc[seed].to_numpy().tolist()
+        assert {stage["updates"] for stage in stages} == {250}
+        assert other[seed] == own[seed % 12 + 1]
+
+
+PICTURES = list(pictures_in(ROOT / "results/reference"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("picture", PICTURES, ids=lambda picture: "/".join(picture.parts[-2:]))
+def test_a_committed_picture_is_what_the_code_draws(picture):
+    """What it shows, in words and rounded numbers: pixels may differ between machines."""
+    assert is_up_to_date(picture), "first: python -m analysis pictures results/reference"
+
+
+def test_all_pictures_of_pages_are_looked_at():
+    assert len(PICTURES) >= 17

@@ -34,12 +34,6 @@ MISSING = [
 ]
 
 
-def folders_of(root, declared, but=()):
-    """Folders of the runs of an experiment, but for some."""
-    runs = synthetic.plan(declared)
-    return [root / run.path for run in runs if coverage.run_of(run.declared()) not in but]
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A results folder with every run of the goal spaces FULL and HALF."""
@@ -52,7 +46,8 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def there(folder):
     """Folders of the runs that are not missing."""
-    return folders_of(folder, EXPERIMENT, but=MISSING)
+    runs = [run for run in PLAN if coverage.run_of(run.declared()) not in MISSING]
+    return [folder / run.path for run in runs]
 
 
 @pytest.fixture(scope="module")
@@ -89,25 +84,13 @@ def test_a_wrong_list_of_missing_runs_is_refused(partial, run):
         store.diagnose(synthetic.with_manifest(results, missing=missing))
 
 
-def test_a_hole_that_the_manifest_does_not_list_is_refused(partial):
-    results, _ = partial
-    fewer = synthetic.with_manifest(results, missing=results.manifest["missing"][1:])
-    with pytest.raises(
-        InputError, match=r"no run for 1 of 36 that the experiment declares: .*'random'.*seed 1"
-    ):
-        store.diagnose(fewer)
-    evaluation = results.tables["evaluation"]
-    rows = (evaluation["sampler"] == "online") & (evaluation["seed"] == 1)
-    with pytest.raises(InputError, match=r"evaluation.csv: no rows for .*'online'.*seed 1"):
-        store.diagnose(synthetic.with_tables(results, evaluation=evaluation[~rows]))
-
-
 # --- statistics ------------------------------------------------------------------------------
 
 
 def test_samplers_without_a_hole_have_the_statistics_of_the_whole_grid(partial, folder):
     declared = EXPERIMENT | {"goal_spaces": [FULL, HALF]}
-    whole = summaries.compute(store.combine(folders_of(folder, declared), declared))
+    folders = [folder / run.path for run in synthetic.plan(declared)]
+    whole = summaries.compute(store.combine(folders, declared))
     _, statistics = partial
     for name, frame in statistics.items():
         if name in ("improvement", "comparison", "comparison_steps", "phases"):

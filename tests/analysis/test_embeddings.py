@@ -10,6 +10,7 @@ from safetensors.numpy import save_file
 from analysis.figures.embeddings import PREDICTIONS, draw, load
 from magellan.core.errors import InputError
 from magellan.worlds import WORLDS
+from tests.inputs.cases import cell, gone, put
 
 NAMES = ("impossible", "grasp", "grow_plant")
 EACH = 12
@@ -76,34 +77,19 @@ def test_a_panel_for_each_moment_and_a_mark_for_each_goal(tmp_path, by):
     assert labels == [*named, "Grasp", "Grow plant", "Training goals", "Unseen goals"]
 
 
-def spoil_json(folder, **changes):
-    path = folder / "embedding.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
-
-
-def spoil_goals(folder, column, value):
-    goals = pd.read_csv(folder / "goals.csv")
-    goals.loc[2, column] = value
-    goals.to_csv(folder / "goals.csv", index=False)
-
-
-def spoil_vectors(folder, vectors, moment="0"):
-    save_file({moment: vectors}, folder / "vectors.safetensors")
-
-
 # Folders that are spoiled, by the words of the error.
 SPOILT = {
-    "goals.csv: file is missing": lambda f: (f / "goals.csv").unlink(),
-    "cannot be read (KeyError": lambda f: spoil_json(f, config={}),
-    "category is 'fly' for goal 2; allowed: impossible, grasp": lambda f: spoil_goals(
-        f, "category", "fly"
+    "goals.csv: file is missing": gone("goals.csv"),
+    "cannot be read (KeyError": put("embedding.json", "config", {}),
+    "category is 'fly' for goal 0; allowed: impossible, grasp": cell(
+        "goals.csv", "category", "fly"
     ),
-    "goals are not numbered": lambda f: spoil_goals(f, "goal", 7),
-    "allowed: finite numbers, a row for each of the 72 goals": lambda f: spoil_vectors(
-        f, clusters(1.0)[:5]
+    "goals are not numbered": cell("goals.csv", "goal", "7"),
+    "allowed: finite numbers, a row for each of the 72 goals": lambda folder: save_file(
+        {"0": clusters(1.0)[:5]}, folder / "vectors.safetensors"
     ),
-    "moments are not those of vectors.safetensors": lambda f: spoil_vectors(
-        f, clusters(1.0), moment="1"
+    "moments are not those of vectors.safetensors": lambda folder: save_file(
+        {"1": clusters(1.0)}, folder / "vectors.safetensors"
     ),
 }
 

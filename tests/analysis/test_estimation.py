@@ -6,8 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.figures import style
-from analysis.figures.estimation import draw
 from analysis.studies import estimation
 from analysis.studies.estimation import KNOWN, OBSERVED, choose_truth, table, with_truth
 from analysis.tables import store
@@ -181,21 +179,6 @@ def test_what_was_measured_at_an_evaluation_is_its_truth():
 
 
 REFERENCE = ROOT / "results" / "reference"
-
-
-def test_the_figure_has_all_marks_inside_whatever_they_cost_and_hollow_ones_without_an_error(
-    watched,
-):
-    frame = table(watched, "evaluated_buckets")
-    frame["estimating"] *= np.where(frame["goal_space"] == SPACES[1], 1e6, 10.0)
-    figure = style.draw_frozen(draw, watched, frame)
-    assert [ax.get_title() for ax in figure.axes] == [f"{space} goals" for space in SPACES]
-    for ax in figure.axes:
-        marks = [line for line in ax.lines if line.get_marker() not in ("None", "")]
-        assert all(ax.get_xlim()[0] < line.get_xdata()[0] < ax.get_xlim()[1] for line in marks)
-        hollow = [line for line in marks if line.get_markerfacecolor() == "#FFFFFF"]
-        assert len(marks) == 5
-        assert [line.get_ydata()[0] for line in hollow] == [0.0, 0.0]
 
 
 WORLD = WORLDS["simulated"]

@@ -1,5 +1,4 @@
 import itertools
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from analysis.statistics.practice_shares import (
     until_mastery,
 )
 from analysis.tables import store
-from analysis.tables.grid import Algorithm, algorithm_labels, sampler_label
+from analysis.tables.grid import Algorithm, algorithm_labels
 from magellan.core.errors import InputError
 from magellan.samplers import SAMPLERS
 from tests.analysis import synthetic
@@ -131,26 +130,6 @@ def lines_of(ax, color):
     return [line for line in ax.get_lines() if line.get_color() == color]
 
 
-def test_success_panels_show_the_means_of_their_sampler_category_and_split(results, statistics):
-    """And on training goals, where the paper masters the category."""
-    asked = results.experiment | {"analysis": {"paper_mastery": {"grow_plant": 70}}}
-    marked = replace(results, manifest=results.manifest | {"experiment": asked})
-    figure = figures.draw("success_by_category", marked, statistics, GOAL_SPACE)
-    marks = [line for ax in figure.axes for line in ax.get_lines() if line.get_xdata()[0] == 70]
-    assert [line.axes for line in marks] == [figure.axes[1]]
-    panel = figure.axes[4 + 1]  # second row: unseen; second column: grow plant
-    assert figure.axes[1].get_title() == "Grow plant"
-    assert "Unseen" in figure.axes[4].get_ylabel()
-    rows = results.table("evaluation", sampler="online", split="unseen", category="grow_plant")
-    by_seed = [run.sort_values("episode") for _, run in rows.groupby("seed")]
-    mean = np.mean([run["success"] for run in by_seed], axis=0)
-    *thin, thick = lines_of(panel, style.LOOKS["sampler"]["online"].color)
-    np.testing.assert_allclose(thick.get_ydata(), mean)
-    for line, run in zip(thin, by_seed, strict=True):
-        np.testing.assert_array_equal(line.get_ydata(), run["success"])
-        np.testing.assert_array_equal(line.get_xdata(), run["episode"])
-
-
 MIX = np.array([1_000, 400, 200, 100, 50]) / 1_750
 EVEN = np.full(5, 0.2)
 
@@ -210,24 +189,6 @@ def test_a_picture_knows_what_it_shows(results, statistics, tmp_path):
     assert style.fingerprint(again) != before
     figure.axes[1].set_title("another")
     assert style.fingerprint(figure) != before
-
-
-def test_interval_marks_are_the_statistics(results, statistics):
-    figure = figures.draw("aggregates", results, statistics, GOAL_SPACE)
-    frame = (
-        statistics["aggregates"].set_index(["score", "split", "statistic", "sampler"]).sort_index()
-    )
-    row = frame.loc[("final", "unseen", "mean", "ek_online")]
-    (panel,) = [ax for ax in figure.axes if ax.get_title() == "Success at the end, unseen goals"]
-    lines = lines_of(panel, style.LOOKS["sampler"]["ek_online"].color)
-    bar, mark, _, iqm, runs = lines
-    np.testing.assert_allclose(bar.get_xdata(), [row["low"], row["high"]])
-    assert mark.get_xdata()[0] == row["value"]
-    assert iqm.get_xdata()[0] == frame.loc[("final", "unseen", "iqm", "ek_online")]["value"]
-    assert runs.get_xdata().mean() == pytest.approx(row["value"])
-    means = frame.loc[("area", "train", "mean")]["value"].sort_values(ascending=False)
-    labels = [text.get_text() for text in figure.axes[0].get_yticklabels()]
-    assert labels == [sampler_label(name) for name in means.index]
 
 
 def test_no_two_looks_are_the_same():
@@ -305,7 +266,6 @@ def test_only_figures_that_make_sense_are_offered(runs):
 
 @pytest.mark.parametrize("name", [name for name in PLAIN_FIGURES if name != "improvement"])
 def test_each_figure_shows_variants_apart(varied, varied_statistics, name):
-    """What lines show, committed pictures keep: tests/test_pictures.py."""
     figure = figures.draw(name, varied, varied_statistics, GOAL_SPACE)
     words = words_of(figure)
     assert "small" in words

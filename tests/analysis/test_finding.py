@@ -1,18 +1,19 @@
 """What an experiment has found, in sentences, and the page that shows it."""
 
 import re
+from html.parser import HTMLParser
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from analysis.report import finding, summary
+from analysis.report.summary_page import TEMPLATE
 from analysis.statistics import summaries
 from analysis.tables import store
 from analysis.tables.grid import Algorithm
-from analysis.tables.printing import chance, p_equals
+from analysis.tables.printing import Table, chance, p_equals
 from tests.analysis import synthetic
-from tests.analysis.test_pages import Reader
 
 ALL = ("ek_online", "online", "random", "magellan")
 PIXEL = b"\x89PNG pixel"
@@ -99,9 +100,12 @@ def test_limits_are_those_of_so_few_runs(seen, statistics):
 
 def test_an_experiment_without_a_comparison_says_so(tmp_path):
     alone = synthetic.combined(tmp_path, ("random",), seeds=(0,), episodes=1_000)
-    summary = finding.finding(alone, summaries.compute(alone, ("comparison",)))
-    assert summary.untold == ["random is the only sampler of this experiment: nothing is compared"]
-    assert (summary.told, summary.limits) == ([], [])
+    statistics = summaries.compute(alone)
+    assert statistics["improvement"].empty
+    assert "minus each other" not in synthetic.to_markdown(summary, alone, statistics)
+    found = finding.finding(alone, statistics)
+    assert found.untold == ["random is the only sampler of this experiment: nothing is compared"]
+    assert (found.told, found.limits) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -159,3 +163,53 @@ def test_a_summary_needs_only_tables(folder, printed, refused):
     assert "MAGELLAN minus each other (permutation of whole runs, Holm)" in whole
     assert printed("summary", folder / "tables").split() == whole.split()
     assert "there is no folder" in refused("summary", folder / "figures")
+
+
+HOSTILE = (
+    "</script ><script>alert(1)</script>",
+    "<!-- <script>",
+    "</td></table>",
+    "\"'><img src=x onerror=alert(1)>",
+    "&lt;b&gt; &amp; &#60;",
+    "</title><style>*{display:none}</style>",
+    "{title} {body} %s",
+)
+
+
+class Reader(HTMLParser):
+    """What a browser makes of a page: the tags, and all its text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[str] = []
+        self.attributes: list[str] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += [name for name, _ in attrs]
+
+    def handle_data(self, data):
+        self.text += data + "\n"
+
+    def handle_comment(self, data):
+        self.tags.append("comment")
+
+
+def page_of(text: str) -> str:
+    table = Table(text, (text, "b"), ((text, text), ("1", text)))
+    figure = {"label": text, "goal_space": text, "data": "", "caption": [text]}
+    texts = {name: [text] for name in ("found", "notes", "claims", "limits")}
+    pages = {name: [table] for name in ("tables", "numbers", "provenance")}
+    return TEMPLATE.render(title=text, **texts, **pages, figures=[figure])
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_no_string_is_ever_markup(hostile):
+    plain, read = Reader(page_of("plain")), Reader(page_of(hostile))
+    assert read.tags == plain.tags
+    assert read.attributes == plain.attributes
+    # Twice the title, four lists, a figure, and of three tables caption, column and three cells.
+    assert read.text.count(hostile) == plain.text.count("plain") == 2 + 4 + 3 + 3 * 5

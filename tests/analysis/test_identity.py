@@ -61,22 +61,6 @@ def test_overrides_are_kept_as_the_runs_have_them(good):
     assert good.experiment["variants"] == synthetic.VARIANTS
 
 
-def put(values, path, value):
-    """Replace a value; the path to it has dots."""
-    *sections, key = path.split(".")
-    for section in sections:
-        values = values[section]
-    values[key] = value
-
-
-def in_experiment(path, value):
-    return lambda manifest: put(manifest["experiment"], path, value)
-
-
-def in_small(path, value):
-    return lambda manifest: put(at_small(manifest), path, value)
-
-
 def other_value(manifest):
     with_counted(at_small(manifest), "agent.gamma", 0.5)
     for entry, run in zip(manifest["plan"], manifest["runs"], strict=True):
@@ -96,22 +80,24 @@ def swapped(manifest):
 # Changes of the manifest by the pattern of the error.
 REFUSED = {
     f"competence.buffer is 100 in the run and 50 in the experiment, for {MAGELLAN_SMALL}": (
-        in_experiment("variants.small.competence.buffer", 50)
+        lambda m: m["experiment"]["variants"]["small"]["competence"].update(buffer=50)
     ),
     f"agent.gamma is 0.5 in the run and 0.9 in the experiment, for {MAGELLAN_SMALL}": other_value,
-    "agent.polyak is 0.5 for .*, 0.005 elsewhere": in_small("config.agent.polyak", 0.5),
+    "agent.polyak is 0.5 for .*, 0.005 elsewhere": (
+        lambda m: at_small(m)["config"]["agent"].update(polyak=0.5)
+    ),
     "competence.buffer is 5000 in the run and 100 in the experiment, for .*'small'": swapped,
     "estimators are .* for .*variant 'small'.*allowed: the same for all runs of an algorithm": (
         lambda m: m["runs"][-1].update(estimation_episodes={"learned": 0, "per_goal": 0})
     ),
     "'zoo-mini' has weights with SHA-256 a{12} for .* and b{12} for .*'magellan', seed 0": (
-        in_small("backbone", {"model": "zoo-mini", "sha256": "b" * 64})
+        lambda m: at_small(m)["backbone"].update(sha256="b" * 64)
     ),
     "'zoo-mini' has token ids with SHA-256 c{12} for .* and b{12} for .*'magellan', seed 0": (
-        in_small("tokens", "b" * 64)
+        lambda m: at_small(m).update(tokens="b" * 64)
     ),
     "analysis.reference: 'random/small' is not .*; allowed: random/whole, magellan/whole, ": (
-        in_experiment("analysis.reference", "random/small")
+        lambda m: m["experiment"]["analysis"].update(reference="random/small")
     ),
 }
 

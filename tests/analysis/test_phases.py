@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from analysis import figures
-from analysis.figures import FIGURES, training
+from analysis.figures import FIGURES
 from analysis.figures.training import curves, is_shared
 from analysis.report import summary
 from analysis.statistics import summaries
@@ -17,7 +17,6 @@ from analysis.tables.results import rows_where
 from magellan.core.errors import InputError
 from tests.analysis import synthetic
 from tests.analysis.synthetic import to_markdown
-from tests.analysis.test_figures import assert_whole
 
 PHASES = {
     "early": {"phases": [{"until": 4_000, "sampler": "magellan"}, {"goals": {"split": "unseen"}}]},
@@ -229,13 +228,3 @@ def test_success_that_is_equal_by_chance_is_not_taken_for_a_phase_that_all_share
     phases = each_phase(last_phase(synthetic.with_tables(whole, evaluation=evaluation)))
     shared = [is_shared(phase, curves(phase.results, synthetic.GOAL_SPACE)) for phase in phases]
     assert shared == [True, False]
-
-
-def test_the_figure_shades_what_is_practised(evolving):
-    """Also tests/test_pictures.py, of committed runs."""
-    figure = figures.draw("phases", evolving, {}, synthetic.GOAL_SPACE)
-    upper, lower = figure.axes[1], figure.axes[4 + 1]  # grow plant
-    assert [[patch.get_x() for patch in ax.patches] for ax in (upper, lower)] == [[0], [4_000]]
-    *_, common = [line for line in lower.get_lines() if line.get_color() == training.SHARED.color]
-    assert list(common.get_xdata()) == list(range(0, 4_001, 1_000))
-    assert_whole(figure)

@@ -9,16 +9,11 @@ RNG = np.random.default_rng(3)
 SCORES = RNG.random((5, 4))
 
 
-def test_the_iqm_of_a_hand_worked_matrix():
-    # Two seeds, four categories: sorted 0 .1 .2 .3 .5 .7 .9 1; the middle four are .2 .3 .5 .7.
-    scores = np.array([[0.0, 0.9, 0.2, 0.5], [1.0, 0.3, 0.7, 0.1]])
-    assert matrices.iqm(scores) == pytest.approx((0.2 + 0.3 + 0.5 + 0.7) / 4)
-
-
-def test_iqm_curve_equals_rliable_at_each_point():
+def test_iqm_and_its_curve_equal_rliable():
     curves = RNG.random((3, 4, 6))
     expected = [metrics.aggregate_iqm(curves[..., point]) for point in range(6)]
     np.testing.assert_allclose(matrices.iqm_curve(curves), expected)
+    assert matrices.iqm(SCORES) == pytest.approx(metrics.aggregate_iqm(SCORES))
 
 
 @pytest.mark.parametrize("levels", [3, 1_000])

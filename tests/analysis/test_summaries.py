@@ -5,13 +5,11 @@ import pytest
 from analysis.report import summary
 from analysis.statistics import matrices, summaries
 from analysis.statistics.intervals import METHODS, PERCENTILE, STUDENT_T, STUDENTISED
-from analysis.statistics.primary import comparison
 from analysis.tables import store
 from analysis.tables.grid import Algorithm
 from analysis.tables.results import rows_where
 from magellan.core.errors import InputError
 from tests.analysis import synthetic
-from tests.analysis.synthetic import to_markdown
 
 PAIRWISE = ("improvement", "comparison", "comparison_steps")
 # `phases` is empty where runs have one.
@@ -82,13 +80,6 @@ def test_improvement_is_of_the_last_sampler_over_each_other(results, statistics)
     ]
     assert row.loc["final", "probability"] == pytest.approx(np.mean(wins))
     assert row.loc["final", "probability"] > 0.5
-
-
-def test_a_sampler_alone_has_no_improvement(runs):
-    alone = store.combine(runs[:2], synthetic.experiment(samplers=("random",)))
-    assert summaries.improvement(alone).empty
-    assert comparison(alone).empty
-    assert "minus each other" not in to_markdown(summary, alone, summaries.compute(alone))
 
 
 def test_practice_counts_the_whole_run(results, statistics):

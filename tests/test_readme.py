@@ -21,6 +21,7 @@ from analysis.tables.store import load
 from magellan.config import grid, load_experiment, read_yaml
 from magellan.samplers.conformance import track_of
 from tests import pages
+from tests.faults import promises
 from tests.pages import between_markers, page
 from tests.snippets import ROOT
 
@@ -28,30 +29,23 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [ROOT / "README.md", ROOT / "config" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("folder", "file"),
-    [
-        ("default", "config"),
-        ("simulated", "simulated"),
-        ("smollm2", "smollm2"),
-        ("separated", "separated"),
-        ("exploration", "exploration"),
-        ("frontier", "frontier"),
-        ("impossible", "impossible"),
-        ("craft", "craft"),
-        ("goal_change", "goal_change"),
-        ("estimator_adapters", "estimator_adapters"),
-        ("released", "released"),
-        ("estimation_long", "estimation_long"),
-        ("craft_estimation", "craft_estimation"),
-        ("collapse", "collapse"),
-        ("memory", "memory"),
-    ],
+DECLARED = (
+    *("default", "simulated", "smollm2", "separated", "exploration", "frontier", "impossible"),
+    *("craft", "craft_estimation", "estimation_long", "goal_change", "estimator_adapters"),
+    *("released", "collapse", "memory"),
 )
-def test_committed_tables_are_those_of_a_configuration(folder, file):
+"""Folders of committed tables."""
+
+
+def test_faults_are_those_of_the_campaign():
+    assert between_markers("faults", page("faults")) == promises.table()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", DECLARED)
+def test_committed_tables_are_those_of_a_configuration(folder):
     committed = pages.of(folder)
-    (path,) = (ROOT / "config").rglob(f"{file}.yaml")
+    (path,) = (ROOT / "config").rglob("config.yaml" if folder == "default" else f"{folder}.yaml")
     experiment = load_experiment(read_yaml(path))
     declared = dict(committed.manifest["experiment"])
     declared["analysis"] = settings(committed).model_dump()  # older tables do not say everything

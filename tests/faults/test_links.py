@@ -2,7 +2,6 @@
 
 import errno
 import fcntl
-import json
 import os
 import re
 import socket
@@ -23,7 +22,7 @@ from magellan.jobs.provenance import Attempts
 from magellan.jobs.run import train
 from tests.faults.conftest import TRAIN, config
 from tests.faults.promises import UNTOUCHED, fault
-from tests.runs import contents, error_line, stopped, tables
+from tests.runs import contents, error_line, tables
 from tests.snippets import raising
 
 CHECKPOINT = "checkpoints/00000001.safetensors"
@@ -136,12 +135,3 @@ def test_what_a_job_says_and_logs_is_without_controls(tmp_path, capsys, monkeypa
     monkeypatch.setattr(fcntl, "flock", raising(BlockingIOError(errno.EAGAIN, "Try again")))
     assert main([*TRAIN, "--output", str(tmp_path)]) == 73
     assert r"in use by process 1 on \x1b[31mred\x1b[0m" in capsys.readouterr().err
-
-
-def test_braces_and_percent_signs_in_a_reason_are_only_text(tmp_path):
-    reason, folder = "on {x} {0} {} %s %(y)d {{z}}", tmp_path / "{x} %s"
-    stopped(config(), folder, reason)
-    assert f"ended: stopped: {reason}: saved" in (folder / "run.log").read_text()
-    manifest = train(config(), folder, resume=True, progress="lines")
-    assert manifest["stop_reasons"][0].startswith(f"stopped: {reason}: saved")
-    assert json.loads((folder / "manifest.json").read_text()) == manifest

@@ -1,4 +1,4 @@
-"""Faults within a run: storage, numbers, memory, clock, limits, closed output, hostile texts."""
+"""Faults within a run: storage, numbers, memory, clock, limits, closed output."""
 
 import errno
 import fcntl
@@ -8,7 +8,6 @@ import re
 import signal
 import sys
 import time
-import unicodedata
 from types import SimpleNamespace
 
 import pytest
@@ -18,21 +17,26 @@ from magellan.agent import sac
 from magellan.agent.sac import SAC
 from magellan.cli import main
 from magellan.core.errors import (
-    InputError,
-    JobError,
     NotFiniteError,
     OutOfMemoryError,
     StorageError,
-    printable,
 )
-from magellan.jobs import log
 from magellan.jobs.progress import Progress
 from magellan.jobs.run import Job, train
 from magellan.jobs.stopping import END_TIME, JOB, Stopper, seconds_granted, seconds_left
 from magellan.model import loading
 from magellan.training import loop
-from tests.faults.conftest import BRIEF, TRAIN, config, struck
+from tests.faults.conftest import BRIEF, config, struck
 from tests.faults.injection import Killed, os_error
+from tests.faults.promises import (
+    INTACT,
+    INTACT_THEN_SAME,
+    NOTHING_LEFT,
+    NOTHING_MADE,
+    SAME,
+    SAVED,
+    fault,
+)
 from tests.runs import contents, refusal, tables
 from tests.snippets import raising
 
@@ -50,7 +54,7 @@ DISK = [
 ]
 
 
-@pytest.mark.parametrize(("name", "step", "file", "nth"), DISK)
+@fault(INTACT_THEN_SAME, "full disk or missing rights in a run", "name, step, file, nth", DISK)
 def test_storage_that_fails_is_one_error(name, step, file, nth, undisturbed, tmp_path):
     error = os_error(name)
     with struck(raising(error), nth, step, file), pytest.raises(StorageError) as caught:
@@ -62,10 +66,13 @@ def test_storage_that_fails_is_one_error(name, step, file, nth, undisturbed, tmp
     assert tables(tmp_path) == undisturbed["random"]
 
 
-NOWHERE = {"ENOSPC": ("open", "cannot be written ("), "ENOLCK": ("flock", "has no file locks")}
+NOWHERE = {
+    "ENOSPC": ("open", "cannot be written ("),
+    "ENOLCK": ("flock", "has no file locks"),
+}
 
 
-@pytest.mark.parametrize("name", NOWHERE)
+@fault(NOTHING_MADE, "output folder without space or file locks", "name", NOWHERE)
 def test_a_folder_that_cannot_be_used_is_left_as_it_is(name, tmp_path, monkeypatch):
     folder, (what, words) = tmp_path / "new" / "run", NOWHERE[name]
     owner = os if what == "open" else fcntl
@@ -90,7 +97,7 @@ NUMBERS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("reason", NUMBERS)
+@fault(INTACT, "a loss or a weight turns NaN or infinite", "reason", NUMBERS)
 def test_what_is_not_finite_is_never_saved(reason, undisturbed, tmp_path, monkeypatch):
     update, name = SAC.update_policy, reason.partition(" ")[0]
 
@@ -113,10 +120,11 @@ def test_what_is_not_finite_is_never_saved(reason, undisturbed, tmp_path, monkey
     assert tables(tmp_path) == undisturbed["magellan"]
 
 
+ALLOCATORS = MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: ...")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: ...")]
-)
+@fault(INTACT_THEN_SAME, "memory runs out", "error", ALLOCATORS)
 def test_memory_that_runs_out(error, undisturbed, tmp_path):
     line = r"^out of memory, update 3, .*\d MB;"
     with struck(raising(error), 4, "update_policy"), pytest.raises(OutOfMemoryError, match=line):
@@ -143,7 +151,7 @@ PLACES = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", PLACES)
+@fault(NOTHING_LEFT, "memory runs out while a run is set up", "case", PLACES)
 def test_memory_that_runs_out_while_a_run_is_set_up(case, jobs, undisturbed, tmp_path):
     resumed, new = tmp_path / "stopped", tmp_path / "new" / "run"
     jobs.start(resumed, (signal.SIGKILL, 4, "update_policy", ""))
@@ -160,9 +168,10 @@ def test_memory_that_runs_out_while_a_run_is_set_up(case, jobs, undisturbed, tmp
 
 
 @pytest.mark.slow
-def test_a_clock_that_jumps_backwards(undisturbed, tmp_path, monkeypatch):
+@fault(SAME, "the wall clock jumps backwards", "step", [3600])
+def test_a_clock_that_jumps_backwards(step, undisturbed, tmp_path, monkeypatch):
     """In a run, and between attempts."""
-    jumps = iter(range(10**9, 0, -3600))
+    jumps = iter(range(10**9, 0, -step))
     with monkeypatch.context() as patch:
         patch.setattr(time, "time", lambda: next(jumps))
         with struck(raising(Killed()), 5, "update_policy"), pytest.raises(Killed):
@@ -210,7 +219,7 @@ def test_a_limit_that_is_none_is_one_error(tmp_path):
         assert f"{END_TIME}: '{end[:40]}" in refusal(seconds_granted, None, {END_TIME: end})
 
 
-@pytest.mark.parametrize("case", ["--stop-after", END_TIME])
+@fault(SAVED, "time limit near", "case", ("--stop-after", END_TIME))
 def test_a_job_stops_before_its_time_limit(case, undisturbed, tmp_path, monkeypatch, capsys):
     arguments = [*BRIEF, "--sampler", "random", "--output", str(tmp_path)]
     with monkeypatch.context() as patch:
@@ -231,7 +240,7 @@ def test_a_job_stops_before_its_time_limit(case, undisturbed, tmp_path, monkeypa
     assert manifest["stop_reasons"][0].startswith("stopped: before the time limit")
 
 
-@pytest.mark.parametrize("shown", ["lines", "bar"])
+@fault(SAME, "the terminal has gone away", "shown", ("lines", "bar"))
 def test_a_terminal_that_has_gone_away(shown, undisturbed, tmp_path, monkeypatch):
     monkeypatch.setattr(Progress, "SECONDS_PER_LINE", 0.0)
     gone = raising(BrokenPipeError(errno.EPIPE, "Broken pipe"))
@@ -261,28 +270,3 @@ def test_saving_takes_no_more_than_its_share(monkeypatch):
         for late in (False, True):
             now[0] = 1000.0 + due_after + (0.5 if late else -0.5)
             assert job._save_is_due() == late
-
-
-HOSTILE = "\x1b[2J\x1b]0;title\x07 one\r\ntwo\x85\x9b31m\u2028\u202ereversed\u2066\ud800 {x} %s"
-SHOWN = r"\x1b[2J\x1b]0;title\x07 one\r\ntwo\x85\x9b31m\u2028\u202ereversed\u2066\ud800 {x} %s"
-
-
-def test_controls_are_shown_escaped_and_all_else_is_kept():
-    kept = "Häuser, 猫, 🐈, العربية, a\\nb, ~"
-    assert [printable(text) for text in (HOSTILE, kept, SHOWN)] == [SHOWN, kept, SHOWN]
-    text = printable("".join(map(chr, range(0x110000))))
-    assert {unicodedata.category(letter) for letter in text}.isdisjoint({"Cc", "Cs", "Zl", "Zp"})
-    assert not re.search("[\u202a-\u202e\u2066-\u2069]", text)
-    for kind in (InputError, JobError):
-        assert str(kind(f"reason: {HOSTILE}")) == f"reason: {SHOWN}"
-
-
-def test_what_a_job_says_and_logs_is_without_controls(tmp_path, capsys, monkeypatch):
-    log.RunLog(tmp_path).warn(HOSTILE)
-    assert capsys.readouterr().err == f"warning: {SHOWN}\n"
-    (line,) = (tmp_path / "run.log").read_bytes().splitlines()
-    assert line.endswith(f" warning: {SHOWN}".encode())
-    (tmp_path / ".lock").write_text("process 1 on \x1b[31mred\x1b[0m", encoding="utf-8")
-    monkeypatch.setattr(fcntl, "flock", raising(BlockingIOError(errno.EAGAIN, "Try again")))
-    assert main([*TRAIN, "--output", str(tmp_path)]) == 73
-    assert r"in use by process 1 on \x1b[31mred\x1b[0m" in capsys.readouterr().err

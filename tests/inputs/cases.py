@@ -148,6 +148,8 @@ RUNS = {
     f"backbone.model={'x' * 5000}": "backbone.model: 'xxx | is missing | zoo-mini",
     **table(r"""
 agent.gama=0.9 -> agent.gama: unknown key | gamma
+--goal-space 1-1-1-1-x -> goal_space | '1-1-1-1-x' | impossible, grasp
+--goal-space 1-1-1-1-5185 -> goal_space | '1-1-1-1-5185' | 5185 grow_carnivore | at most 5184
 agent.gamma=.nan -> agent.gamma: nan | finite number
 backend.device=cuda:99 -> backend.device: 'cuda:99' | allowed: cpu, or auto
 backend.kind=theirs -> backend.kind: 'theirs' is unknown
@@ -193,17 +195,6 @@ def arguments_of_train(given: str) -> list[str]:
     return words if given.startswith("--") else [w for word in words for w in ("--set", word)]
 
 
-# --- goal spaces and mixes: words besides the name itself ----------------------------------------
-
-GOAL_SPACES = {
-    "25K": "sizes such as 25k",
-    "390": "at least 391",
-    "2500.5": "whole sizes",
-    "1-1-1-1-x": "impossible, grasp",
-    "0-0-0-0-0": "at least one > 0",
-    "1-1-1-1-5185": "5185 grow_carnivore | at most 5184",
-}
-
 # --- command lines; OUT is a folder that must not be made -----------------------------------------
 
 COMMANDS = {
@@ -220,6 +211,10 @@ replay docs --estimator learned --output OUT
     -> docs is not the folder of a complete run | manifest.json
 export docs --output tests -> --output: tests already exists | empty or absent
 watch docs -> run: docs holds no checkpoint | allowed: the folder
+goals --size=25K -> goal_space | '25K' | sizes such as 25k
+goals --size=390 -> goal_space | '390' | at least 391
+goals --size=2500.5 -> goal_space | '2500.5' | whole sizes
+goals --size=0-0-0-0-0 -> goal_space | '0-0-0-0-0' | at least one > 0
 play --goal-space 1-0-0-0-0 --category grasp -> 'grasp' | 1-0-0-0-0 | none
 backbone --wheel pyproject.toml --output OUT -> --wheel: pyproject.toml | allowed: bcc81830
 backbone --world simulated --wheel nowhere.whl --output OUT -> --wheel: not allowed with --world

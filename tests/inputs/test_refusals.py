@@ -52,15 +52,6 @@ def test_run_configuration(case, tmp_path, refused):
     assert not (tmp_path / "run").exists()
 
 
-@case_of(cases.GOAL_SPACES)
-def test_goal_space(case, tmp_path, refused):
-    words = (f"goal_space | {case!r}", cases.GOAL_SPACES[case])
-    refused(magellan.cli.main, ["goals", f"--size={case}"], *words)
-    train = ["train", f"--goal-space={case}", "--output", tmp_path / "run"]
-    refused(magellan.cli.main, train, *words)
-    assert not (tmp_path / "run").exists()
-
-
 @case_of(cases.COMMANDS)
 def test_command_line(case, tmp_path, refused):
     arguments = [tmp_path / "out" if word == "OUT" else word for word in cases.arguments(case)]

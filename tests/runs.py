@@ -54,14 +54,12 @@ def trained(run: RunConfig, folder: Path, start: Path | None = None) -> Path:
 
 
 def finish(trainer: Trainer) -> Trainer:
-    """Train to the end."""
     while not trainer.done:
         trainer.advance()
     return trainer
 
 
 def rows(folder: Path, table: str) -> list[dict]:
-    """The rows of a table."""
     with (folder / f"{table}.csv").open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 

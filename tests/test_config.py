@@ -28,7 +28,6 @@ from tests.snippets import raising, run_program
 
 
 def trained(monkeypatch, *arguments):
-    """Return the configuration that a call of `train` resolves to."""
     for variable in VARIABLES:
         monkeypatch.setenv(variable, "1")  # and so put back after the test
     configs = []

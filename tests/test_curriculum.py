@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
@@ -34,7 +33,6 @@ READ = [
 
 
 def embed(texts: list[str]) -> np.ndarray:
-    """One-hot vectors of words."""
     return np.array([[word in text.split() for word in WORDS] for text in texts], float)
 
 
@@ -194,22 +192,6 @@ def test_the_head_on_vectors_is_the_one_on_a_frozen_model() -> None:
     assert np.abs(gaps).max() < learnt / 1e4
 
 
-@pytest.mark.parametrize("nonstationary", [False, True])
-def test_vectors_are_asked_for_once_unless_they_move(nonstationary: bool) -> None:
-    class Counted:
-        def __init__(self) -> None:
-            self.nonstationary, self.asked = nonstationary, 0
-
-        def __call__(self, texts: list[str]) -> np.ndarray:
-            self.asked += len(texts)
-            return embed(texts)
-
-    counted = Counted()
-    practise(make("magellan", embed=counted), 8)
-    # One call for the width; then each text once, or again at each of three or more refreshes.
-    assert (counted.asked > 1 + 3 * 12) if nonstationary else (counted.asked == 1 + 12)
-
-
 class Moving:
     """Vectors that change with `size`, as those of a policy in training do."""
 
@@ -265,14 +247,6 @@ def test_a_rule_that_needs_features_that_stay_takes_no_moving_model(name: str) -
     line = r"^embed: one that changes \(`nonstationary`\) is not allowed"
     with pytest.raises(InputError, match=line):
         make(name, embed=Moving())
-
-
-@pytest.mark.parametrize("kind", [np.array, pd.Series, tuple])
-def test_goals_come_in_any_sequence(kind: Any) -> None:
-    first, more = [f"goal {number}" for number in range(4)], [f"more {n}" for n in range(4)]
-    curriculum = Curriculum(kind(first), "online", groups=kind(["a", "b"] * 2))
-    curriculum.add(kind(more), kind(["b", "a"] * 2))
-    assert curriculum.goals == first + more
 
 
 CASES = {
@@ -337,7 +311,6 @@ def test_a_state_names_what_it_was_made_with(line: str) -> None:
 
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_a_refused_state_changes_nothing(name: str) -> None:
-    """Whatever part of it is damaged, also those that are read last."""
     other = make(name)
     practise(other, 12)
     other.add(["grow tiger"], ["grow"])

@@ -136,7 +136,6 @@ def sha256(text):
 
 @pytest.fixture
 def mine(tmp_path):
-    """A file with a sampler."""
     path = tmp_path / "mine.py"
     path.write_text(MINE)
     yield path

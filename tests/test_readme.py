@@ -165,7 +165,6 @@ def test_shares_alone_have_magellans_success():
 
 
 def assert_no_gain_of_rules_for_groups(folder: str, split: str) -> None:
-    """None of them is told apart above uniform draws."""
     scores = standing.scores_of(pages.of(folder), split=split)
     ranked = standing.standings(scores, {rule: track_of(rule) for rule in scores}, "random")
     for rank in ranked:

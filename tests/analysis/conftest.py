@@ -64,15 +64,12 @@ def run_command(tmp_path, capsys, status, *words):
 
 @pytest.fixture
 def printed(tmp_path, capsys):
-    """Run a command that succeeds; return what it prints."""
     run = partial(run_command, tmp_path, capsys, 0)
     return lambda *words: run(*words).out
 
 
 @pytest.fixture
 def refused(tmp_path, capsys):
-    """Run a command that is refused; return its one line."""
-
     def run(*words):
         line = run_command(tmp_path, capsys, 2, *words).err
         assert line.startswith("error: ")

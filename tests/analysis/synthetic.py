@@ -57,12 +57,10 @@ VARIED = experiment(("online", "magellan"), variants=VARIANTS)
 
 
 def plan(declared: dict) -> list:
-    """Planned runs of an experiment."""
     return grid(load_experiment(declared))
 
 
 def planned(declared: dict, *run):
-    """The planned run of this sampler, variant, goal space and seed."""
     return next(entry for entry in plan(declared) if run_of(entry.declared()) == run)
 
 
@@ -98,7 +96,6 @@ def practised(run, end: int) -> int:
 
 
 def tables_of(run, episodes: int, every: int, goals: int) -> dict[str, list]:
-    """Rows of all tables of a run."""
     learner = Learner(run)
     points = range(0, episodes + 1, every)
     evaluation = []
@@ -132,7 +129,6 @@ def tables_of(run, episodes: int, every: int, goals: int) -> dict[str, list]:
 
 
 def practice_of(run, learner: Learner, episodes: int, window: int) -> list:
-    """Rows of the table of practised goals."""
     rows = []
     start = 0
     for end in sorted({*range(window, episodes + 1, window), episodes}):
@@ -152,7 +148,6 @@ def practice_of(run, learner: Learner, episodes: int, window: int) -> list:
 
 
 def manifest_of(run, episodes: int) -> dict:
-    """Manifest of a finished run."""
     estimators = estimators_of(run.config)
     costs = {"evaluated_goals": 300, "evaluated_buckets": 200}
     return {
@@ -191,23 +186,19 @@ def write_runs(results: Path, declared: dict, **settings) -> list[Path]:
 
 
 def with_tables(results: Results, **frames) -> Results:
-    """The same runs with other frames."""
     return Results({**results.tables, **frames}, results.manifest)
 
 
 def with_manifest(results: Results, **changes) -> Results:
-    """The same tables with other entries of the manifest."""
     return Results(results.tables, {**results.manifest, **changes})
 
 
 def with_configs(results: Results, **changes) -> Results:
-    """The same runs with other values in the configuration of each."""
     runs = [{**run, "config": {**run["config"], **changes}} for run in results.manifest["runs"]]
     return with_manifest(results, runs=runs)
 
 
 def with_analysis(results: Results, **changes) -> Results:
-    """The same runs with other settings of the analysis."""
     analysis = {**results.experiment["analysis"], **changes}
     return with_manifest(results, experiment={**results.experiment, "analysis": analysis})
 
@@ -219,7 +210,6 @@ def to_markdown(module, results, *arguments):
 
 
 def frame_of(table):
-    """A table of texts as a frame."""
     return pd.DataFrame(table.rows, columns=table.columns)
 
 

@@ -54,7 +54,6 @@ def file_of(*listed, seeds=12, halves=False):
 
 
 def judge(reference, *listed, **keys):
-    """Verdicts on claims."""
     return claims.judge_by(file_of(*listed, **keys), {"known": reference})
 
 

@@ -51,9 +51,6 @@ def test_a_full_standard_output_is_reported_in_one_line(folder):
     assert first == "error: standard output: cannot be written (No space left on device)"
 
 
-# --- tables ---
-
-
 TABLE = Table("A_b: 95% of", ["name", "p", "n"], [['a|b, "c"', "< .001", "5"], ["d", ".5", "n/a"]])
 
 

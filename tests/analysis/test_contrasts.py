@@ -66,7 +66,6 @@ def rows_of(results, *texts, of="success"):
 
 
 def means(results, *texts):
-    """Rows of the mean of the categories on training goals."""
     return [row for row in rows_of(results, *texts) if row[:2] == ["train", "mean"]]
 
 
@@ -181,7 +180,6 @@ def test_intervals_of_tested_sums_invert_the_test_and_others_are_studentised():
 
 
 def test_an_interaction_is_the_difference_of_two_leads(replays, printed):
-    """And the sides are shown term by term."""
     text = "magellan/uniform - random/uniform - magellan/success + random/success"
     rows = cells(printed("compare", replays, text, "magellan - online"))
     row = next(row for row in rows if row[:2] == ["train", "mean"])
@@ -189,9 +187,6 @@ def test_an_interaction_is_the_difference_of_two_leads(replays, printed):
     assert row[2:6] == [f"{side.mean():.3f}" for side in sides]
     assert row[6] == f"{(sides[0] - sides[1] - sides[2] + sides[3]).mean():+.3f}"
     assert len(row) == 12  # with p corrected over the two contrasts
-
-
-# --- errors of estimators -----------------------------------------------------------------------
 
 
 def test_errors_of_predictions_are_compared_too(varied, printed):
@@ -222,7 +217,6 @@ def test_errors_need_an_estimator(varied, estimator):
 
 
 def test_terms_may_name_goal_spaces(tmp_path):
-    """Then a contrast is there once."""
     spaces = GOAL_SPACE, "500-100-20-20-10"
     results = synthetic.combined(tmp_path, ("magellan",), spaces, SEEDS, episodes=4_000)
     both = " - ".join(f"magellan@{space}" for space in spaces)
@@ -251,9 +245,6 @@ def test_tables_are_whole_where_a_split_has_fewer_tests():
     for table in made:
         assert {len(row) for row in table.rows} == {len(table.columns)}
     assert "Holm over 2 and 1" in made[1].caption
-
-
-# --- what is refused ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

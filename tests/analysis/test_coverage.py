@@ -45,7 +45,6 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def there(folder):
-    """Folders of the runs that are not missing."""
     runs = [run for run in PLAN if coverage.run_of(run.declared()) not in MISSING]
     return [folder / run.path for run in runs]
 
@@ -82,9 +81,6 @@ def test_a_wrong_list_of_missing_runs_is_refused(partial, run):
     missing = [*results.manifest["missing"], dict(run._asdict(), reason="", log=None)]
     with pytest.raises(InputError, match=r"cannot be listed|seed 9"):
         store.diagnose(synthetic.with_manifest(results, missing=missing))
-
-
-# --- statistics ------------------------------------------------------------------------------
 
 
 def test_samplers_without_a_hole_have_the_statistics_of_the_whole_grid(partial, folder):
@@ -130,9 +126,6 @@ def test_the_others_rest_on_the_runs_that_are_there(partial):
     assert improvement[["low", "high"]].isna().all(axis=None)
 
 
-# --- figures, summary, comparison -------------------------------------------------------------
-
-
 def test_figures_say_how_many_seeds_there_are(partial):
     figure = figures.draw("success_by_category", *partial, FULL)
     texts = [text.get_text() for text in visible_texts(figure)]
@@ -156,9 +149,6 @@ def test_the_summary_lists_what_is_missing_and_the_seeds_of_each_sampler(
     table = synthetic.frame_of(success).set_index("Sampler")
     assert table["n"].tolist() == ["2", "3", "3", "1"]
     assert "(" not in table.loc["MAGELLAN", "Grasp"]
-
-
-# --- coverage and reasons ---------------------------------------------------------------------
 
 
 DECLARED = synthetic.experiment(seeds=(7,), samplers=("online",))

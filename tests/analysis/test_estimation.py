@@ -100,7 +100,6 @@ def test_errors_of_each_category_are_those_of_the_papers_second_table(watched, p
 
 
 def without(results, where):
-    """The same runs without these rows of predictions."""
     frame = results.tables["competence"]
     return with_tables(results, competence=frame.drop(frame.query(where).index))
 
@@ -173,9 +172,6 @@ def test_what_was_measured_at_an_evaluation_is_its_truth():
     judged = truth.table("evaluation", split="train", category="grasp")
     assert judged["episode"].tolist() == [0, 20, 40]
     assert judged["success"].tolist() == pytest.approx([1 / 8, 2 / 8, 3 / 8])
-
-
-# --- the simulated learner's competence, from what it practised -----------------------------------
 
 
 REFERENCE = ROOT / "results" / "reference"

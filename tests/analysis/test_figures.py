@@ -192,7 +192,6 @@ def test_a_picture_knows_what_it_shows(results, statistics, tmp_path):
 
 
 def test_no_two_looks_are_the_same():
-    """Of twenty algorithms more than there are samplers, without variants and with them."""
     built_in = [Algorithm(name, "default") for name in SAMPLERS]
     new = [Algorithm(f"new_{number}", "default") for number in range(20)]
     variants = [Algorithm("magellan", f"v{number}") for number in range(20)]
@@ -259,9 +258,6 @@ def test_only_figures_that_make_sense_are_offered(runs):
     ]:
         with pytest.raises(InputError, match=word):
             figures.draw(name, results, {}, goal_space)
-
-
-# --- variants, watchers, samplers that are not registered --------------------------------------
 
 
 @pytest.mark.parametrize("name", [name for name in PLAIN_FIGURES if name != "improvement"])

@@ -126,12 +126,8 @@ def test_the_terminal_gets_five_lines(told, untold, first):
     ]
 
 
-# --- the page -------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def folder(seen, tmp_path_factory):
-    """A results folder, with a picture."""
     place = tmp_path_factory.mktemp("results")
     store.write(seen, place / "tables")
     summaries.write(summaries.compute(seen), place / "statistics")
@@ -158,7 +154,6 @@ def test_the_page_needs_nothing_else(folder, seen, statistics, printed):
 
 
 def test_a_summary_needs_only_tables(folder, printed, refused):
-    """Its statistics are computed then; and so are the numbers."""
     whole = printed("summary", folder)
     assert "MAGELLAN minus each other (permutation of whole runs, Holm)" in whole
     assert printed("summary", folder / "tables").split() == whole.split()

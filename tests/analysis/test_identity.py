@@ -150,9 +150,6 @@ def test_a_key_that_cannot_matter_may_have_changed_since_a_run_was_made(folders,
     assert manifest["runs"][0]["config"]["competence"]["hidden"] == 999
 
 
-# --- what is no part of the configuration -----------------------------------------------------
-
-
 def test_json_values_are_compared_as_such():
     assert identity.same(1, 1.0)
     assert not identity.same(1, True)

@@ -82,7 +82,6 @@ def test_two_or_three_runs_have_the_interval_of_student(runs):
 
 
 def estimates(values):
-    """One of each kind."""
     return (
         intervals.mean_estimate(values, Bootstrap()),
         intervals.percentile_estimate([values], matrices.iqm, Bootstrap()),
@@ -128,9 +127,6 @@ def test_holes_and_wrong_shapes_are_refused(scores):
         intervals.mean_estimate(scores, Bootstrap())
     with pytest.raises(InputError, match="scores"):
         intervals.percentile_estimate([scores], matrices.iqm, Bootstrap())
-
-
-# --- permutation tests and Holm's correction, by hand and against scipy ---------------------------
 
 
 @pytest.mark.parametrize(("first", "smallest"), [(5, 2 / 252), (4, 1 / 126)])
@@ -190,9 +186,6 @@ def test_sign_flip_test_by_hand_and_against_scipy():
         (pairs,), np.mean, permutation_type="samples", n_resamples=np.inf
     )
     assert sign_flip_test(pairs).p == pytest.approx(expected.pvalue)
-
-
-# --- intervals that invert these tests ------------------------------------------------------------
 
 
 def test_inverted_sign_flips_by_hand():
@@ -280,7 +273,6 @@ def test_tests_hold_their_level():
 
 
 def masked(text):
-    """A text without its shares."""
     return re.sub(r"\b[01]\.\d{2,3}\b", "x", text)
 
 

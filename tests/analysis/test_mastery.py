@@ -58,9 +58,6 @@ def test_the_reference_is_tested_against_each_other(long, frame):
     assert row["p"] < 0.05
 
 
-# --- the rule and the estimators, by hand ---------------------------------------------------------
-
-
 EPISODES = np.array([0, 100, 200, 300])
 
 

@@ -17,7 +17,6 @@ SPACE = synthetic.GOAL_SPACE
 
 @pytest.fixture(autouse=True)
 def forgotten():
-    """What a test adds is taken back."""
     before = [(registry, list(registry)) for registry in (STATISTICS, FIGURES)]
     yield
     for registry, names in before:
@@ -74,19 +73,15 @@ def test_a_file_named_by_tables_is_not_run(tmp_path, runs, printed):
     assert not (tmp_path / "trap.sprung").exists()
 
 
-# --- refused when the file is loaded: before anything is trained --------------------------------
-
 COMPUTE, DRAW = "def compute(results): ...", "def draw(results, statistics, goal_space): ..."
 
 
 def statistic(arguments, function=COMPUTE):
-    """Text of a file that registers a statistic."""
     imported = "from analysis.statistics.summaries import register_statistic"
     return f"{imported}\n@register_statistic({arguments})\n{function}\n"
 
 
 def figure(arguments, function=DRAW):
-    """Text of a file that registers a figure."""
     return (
         f"from analysis.figures import register_figure\n@register_figure({arguments})\n{function}\n"
     )
@@ -131,8 +126,6 @@ def test_a_figure_of_an_unknown_statistic_is_refused_before_tables_are_read(
     assert line.startswith(f"error: modules: '{files[1]}': figure forgetting: statistics: ")
     assert "'forgetting' is unknown; allowed: " in line
 
-
-# --- refused when the function has run ----------------------------------------------------------
 
 # Bodies of functions by the words of the error.
 COMPUTED = {
@@ -191,6 +184,3 @@ def test_a_figure_names_what_a_goal_space_lacks_for_it(folder, results, tmp_path
     load_modules([str(path)])
     with pytest.raises(InputError, match=r"figure mine failed \(line 2: ZeroDivisionError"):
         figures.applicable(results.algorithms, results.experiment)
-
-
-# --- what depends on a file, and what a caption says --------------------------------------------

@@ -1,7 +1,5 @@
 """Runs of several phases: read, checked, compared in the last one, and shown phase by phase."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -131,27 +129,12 @@ def test_tables_whose_phases_do_not_fit_are_refused(table, change, message, writ
         store.load(written)
 
 
-# --- phase by phase ------------------------------------------------------------------------------
-
-
-def phased_once(folder, run):
-    """Evaluations of the first phase are those of the seed, whatever the sampler is."""
-    first = synthetic.Learner(SimpleNamespace(sampler="magellan", variant="whole", seed=run.seed))
-    path = phased(folder, run) / "evaluation.csv"
-    frame = pd.read_csv(path, dtype=str, keep_default_na=False)
-    for at, row in frame[frame["phase"] == "1"].iterrows():
-        chance = first.chance(int(row["episode"]), row["category"], row["split"])
-        frame.loc[at, "success"] = f"{round(chance * 64) / 64:.6g}"
-    frame.to_csv(path, index=False)
-    return folder
-
-
 @pytest.fixture
 def evolving(tmp_path):
     """Samplers that go on from the same runs of `magellan`, on held-out goals."""
     layer = {"phases": PHASES["early"]["phases"], "budget": {"episodes": 12_000}}
     experiment = synthetic.experiment(("random", "online"), overrides=layer)
-    store.write(combine(tmp_path, experiment, phased_once), tmp_path / "tables")
+    store.write(combine(tmp_path, experiment), tmp_path / "tables")
     return store.load(tmp_path / "tables")
 
 

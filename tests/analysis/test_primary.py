@@ -15,7 +15,6 @@ SPACE = synthetic.GOAL_SPACE
 
 @pytest.fixture(scope="module")
 def five(tmp_path_factory):
-    """Three samplers and five seeds."""
     folder, samplers = tmp_path_factory.mktemp("five"), ("random", "online", "magellan")
     return synthetic.combined(folder, samplers, seeds=(1, 2, 3, 4, 5), episodes=6_000)
 
@@ -48,7 +47,6 @@ def test_the_primary_metric_is_mean_success_over_training_on_training_goals(five
     [({}, ["split", "score"], 2), ({"family": "question"}, ["score"], 2 * 2)],
 )
 def test_p_is_corrected_over_the_baselines_of_a_score(five, changes, keys, tests):
-    """Within each split, or over both."""
     frame = primary.comparison(synthetic.with_analysis(five, **changes))
     for _, family in frame.groupby(keys):
         assert len(family) == tests

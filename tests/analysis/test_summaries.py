@@ -108,9 +108,6 @@ def test_a_prediction_without_an_observation_is_refused(results):
         summaries.predictions(synthetic.with_tables(results, competence=late))
 
 
-# --- variants, watchers, cost ---------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", OF_ONE_ALGORITHM)
 def test_every_statistic_distinguishes_variants(varied_statistics, name):
     """Rows of each, of the same shape, with other numbers; a column `variant` after `sampler`."""

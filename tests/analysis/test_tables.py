@@ -22,7 +22,6 @@ NAMES = ["sampler", "variant", "goal_space", "seed"]
 
 
 def edit(path, change):
-    """Let `change` alter a CSV in place."""
     frame = pd.read_csv(path, dtype={"goal_space": str, "variant": str})
     change(frame).to_csv(path, index=False)
 
@@ -108,9 +107,6 @@ def test_incomparable_tables_are_refused_in_one_line(folder, case):
     assert all(word in str(error.value) for word in case.split(" | ")), error.value
 
 
-# --- runs come out of combined tables as they went in ---------------------------------------------
-
-
 def test_unpacked_runs_combine_to_the_same_bytes(varied, tmp_path):
     store.write(varied, tmp_path / "tables")
     runs = synthetic.plan(synthetic.VARIED)
@@ -135,9 +131,6 @@ def test_a_run_that_is_there_is_left_alone(runs, folder, tmp_path):
     (run / MANIFEST).write_text("{}")
     assert store.unpack(folder, tmp_path / "results") == (len(runs) - 1, 1)
     assert contents(run) == {MANIFEST: b"{}"}
-
-
-# --- runs that several studies have ---
 
 
 @pytest.fixture
@@ -195,9 +188,6 @@ def test_a_folder_that_holds_the_rest_of_the_runs_is_missed(studies):
     manifest = (folder / MANIFEST).read_text()
     (folder / MANIFEST).write_text(manifest.replace('"base"', '"../base"'))
     assert "shared" in refusal(store.load, folder)
-
-
-# --- docs/tables.md -------------------------------------------------------------------------------
 
 
 def columns_explained(text):

@@ -33,8 +33,6 @@ def declared(unit: str, **changes) -> dict:
 
 @pytest.fixture(scope="module")
 def counted_in(tmp_path_factory):
-    """Results and statistics of an experiment in a unit."""
-
     @functools.cache
     def analyse(unit):
         folders = synthetic.write_runs(
@@ -105,9 +103,6 @@ def test_practice_must_have_all_episodes(counted_in):
     more = changed_run(results, lambda run: run.update(episodes=run["episodes"] + 1))
     with pytest.raises(InputError, match=r"practice.csv: 80000 episodes for .*allowed: 80001"):
         store.diagnose(more)
-
-
-# --- the second reading, at equal steps -----------------------------------------------------------
 
 
 def test_a_mean_up_to_a_number_of_steps_by_hand():

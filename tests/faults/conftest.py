@@ -53,7 +53,6 @@ def struck(action: Callable[[], None], *where) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory) -> dict[str, dict[str, bytes]]:
-    """Tables of an undisturbed run, by sampler."""
     return {name: tables(trained(config(name), tmp_path_factory.mktemp(name))) for name in SAMPLERS}
 
 
@@ -77,7 +76,6 @@ class Jobs:
         return process, process.exitcode, self._errors.read_text()
 
     def resume(self, folder: Path, *strikes: tuple, sampler: str = "random", more=()):
-        """`start` with --resume."""
         return self.start(folder, *strikes, sampler=sampler, more=("--resume", *more))
 
     def kill(self, folder: Path, *where, sampler: str = "random", more=()) -> None:
@@ -87,7 +85,6 @@ class Jobs:
         assert status == -signal.SIGKILL, output
 
     def finish(self, folder: Path, sampler: str = "random", more=()) -> dict[str, bytes]:
-        """Resume to the end; return the tables."""
         _, status, output = self.resume(folder, sampler=sampler, more=more)
         assert status == 0, output
         return tables(folder)

@@ -30,7 +30,6 @@ class Killed(BaseException):
 
 
 def os_error(name: str) -> OSError:
-    """The error of a system call, such as `ENOSPC`."""
     return OSError(getattr(errno, name), os.strerror(getattr(errno, name)))
 
 

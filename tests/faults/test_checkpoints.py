@@ -178,7 +178,6 @@ def test_a_run_with_another_configuration_names_the_keys(saved):
 
 
 def killed(run, folder):
-    """The folder, in which this run was killed."""
     with struck(raising(Killed()), 5, "update_policy"), pytest.raises(Killed):
         train(run, folder, resume=False, progress="none")
     return folder

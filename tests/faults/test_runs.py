@@ -170,7 +170,6 @@ def test_memory_that_runs_out_while_a_run_is_set_up(case, jobs, undisturbed, tmp
 @pytest.mark.slow
 @fault(SAME, "the wall clock jumps backwards", "step", [3600])
 def test_a_clock_that_jumps_backwards(step, undisturbed, tmp_path, monkeypatch):
-    """In a run, and between attempts."""
     jumps = iter(range(10**9, 0, -step))
     with monkeypatch.context() as patch:
         patch.setattr(time, "time", lambda: next(jumps))

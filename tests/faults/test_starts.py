@@ -4,11 +4,13 @@ import json
 import shutil
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from magellan.config import beginning
+from magellan.config import RunConfig, beginning
 from tests.faults.conftest import config
+from tests.faults.promises import OTHER_UNTOUCHED, SAME, fault, listed
 from tests.runs import contents, forge, tables, trained
 
 SAMPLER = "magellan"
@@ -21,19 +23,31 @@ PHASES = {
 }
 
 
-def start_of(of: str, run: Path) -> Path:
-    """Value of --start."""
-    return run if of == "ended" else run / str(POINT)
+class Begun(NamedTuple):
+    """A run that another one starts from; a test may damage its folder."""
+
+    of: str
+    run: Path
+
+    @property
+    def start(self) -> Path:
+        return self.run if self.of == "ended" else self.run / str(POINT)
+
+    @property
+    def newest(self) -> Path:
+        """The checkpoint that is used."""
+        return max((self.start / "checkpoints").iterdir())
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        return ("--start", str(self.start), "--set", f"phases={json.dumps(PHASES[self.of])}")
 
 
-def options(of: str, run: Path) -> tuple[str, ...]:
-    """Configuration of the run that starts from this one."""
-    return ("--start", str(start_of(of, run)), "--set", f"phases={json.dumps(PHASES[of])}")
-
-
-def newest(of: str, run: Path) -> Path:
-    """The checkpoint that is used."""
-    return max((start_of(of, run) / "checkpoints").iterdir())
+def first_of(of: str) -> RunConfig:
+    """Configuration of the run that another one starts from."""
+    if of == "kept":
+        return config(SAMPLER, budget={"keep_every": POINT})
+    return beginning(config(SAMPLER, phases=PHASES[of]))
 
 
 @pytest.fixture(scope="module")
@@ -50,83 +64,90 @@ def whole(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory):
-    """Folders of the runs that another one starts from."""
-
-    @cache
-    def of(name):
-        run = config(SAMPLER, budget={"keep_every": POINT})
-        if name == "ended":
-            run = beginning(config(SAMPLER, phases=PHASES[name]))
-        return trained(run, tmp_path_factory.mktemp(name))
-
-    return of
+    """Folders of the first runs."""
+    return cache(lambda name: trained(first_of(name), tmp_path_factory.mktemp(name)))
 
 
 @pytest.fixture
 def begun(good, tmp_path):
-    """A copy, which a test may damage."""
-    return lambda of: shutil.copytree(good(of), tmp_path / "first")
+    return lambda of: Begun(of, shutil.copytree(good(of), tmp_path / "first"))
+
+
+STEPS = [(of, step) for of in PHASES for step in (1, 12, 30)]
+listed(SAME, "SIGKILL in a run that starts where another one ended, or kept a checkpoint", STEPS)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("of", PHASES)
 def test_killed_after_a_start(of, jobs, whole, begun, tmp_path):
-    """The start is not changed; once it has been read it may be removed."""
-    first, run = begun(of), tmp_path / "r"
-    before, name, more = contents(first), newest(of, first).name, options(of, first)
-    for step in (1, 12, 50):
-        jobs.kill(run, step, "", "", sampler=SAMPLER, more=more)
-    assert contents(first) == before
-    assert list((run / "checkpoints").glob("*.safetensors"))
-    shutil.rmtree(first)
-    assert jobs.finish(run, SAMPLER, more) == whole(of)
-    start = json.loads((run / "manifest.json").read_text())["started_from"]
-    assert start["checkpoint"].endswith(name)
+    first = begun(of)
+    before = contents(first.run)
+    for step in (step for name, step in STEPS if name == of):
+        jobs.kill(tmp_path / "r", step, "", "", sampler=SAMPLER, more=first.options)
+    assert jobs.finish(tmp_path / "r", SAMPLER, first.options) == whole(of)
+    assert contents(first.run) == before
+    start = json.loads((tmp_path / "r" / "manifest.json").read_text())["started_from"]
+    assert start["checkpoint"].endswith(first.newest.name)
     assert start.get("at") == (POINT if of == "kept" else None)
 
 
+@fault(SAME, "what a run started from is removed", "of", ["ended"])
+def test_what_a_run_started_from_is_needed_once(of, jobs, whole, begun, tmp_path):
+    first = begun(of)
+    jobs.kill(tmp_path / "r", 80, "", "", sampler=SAMPLER, more=first.options)
+    assert list((tmp_path / "r" / "checkpoints").glob("*.safetensors"))
+    shutil.rmtree(first.run)
+    assert jobs.finish(tmp_path / "r", SAMPLER, first.options) == whole(of)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("step", ["write", "replace"])
+@fault(SAME, "SIGKILL while a run keeps a checkpoint", "step", ("write", "replace"))
 def test_killed_while_it_keeps_a_checkpoint(step, jobs, whole, tmp_path):
-    long = tmp_path / "long"
-    jobs.kill(long, 1, step, f"/{POINT}/checkpoints/", sampler=SAMPLER, more=KEEPS)
-    assert not list((long / str(POINT)).rglob("*.safetensors"))
-    jobs.finish(long, SAMPLER, KEEPS)
-    assert jobs.finish(tmp_path / "r", SAMPLER, options("kept", long)) == whole("kept")
+    long = Begun("kept", tmp_path / "long")
+    jobs.kill(long.run, 1, step, f"/{POINT}/checkpoints/", sampler=SAMPLER, more=KEEPS)
+    assert not list(long.start.rglob("*.safetensors"))
+    jobs.finish(long.run, SAMPLER, KEEPS)
+    assert jobs.finish(tmp_path / "r", SAMPLER, long.options) == whole("kept")
 
 
-def spoil(case: str, of: str, run: Path, jobs) -> str:
+def spoil(case: str, first: Begun, jobs) -> str:
     """Damage the start; return words of the error."""
+    newest = first.newest
     if case == "damaged":
-        path = newest(of, run)
-        path.write_bytes(path.read_bytes()[:-50])
-        return f"{path} is damaged"
+        newest.write_bytes(newest.read_bytes()[:-50])
+        return f"{newest} is damaged"
     if case == "forged":
-        forge(newest(of, run), "trainer/next_evaluation", "x")
+        forge(newest, "trainer/next_evaluation", "x")
         return "does not fit"
     if case == "renamed":
-        shutil.rmtree(run / str(POINT))
-        trained(config(SAMPLER, budget={"keep_every": POINT // 2}), run / "again")
-        shutil.move(run / "again" / str(POINT // 2), run / str(POINT))
+        shutil.rmtree(first.start)
+        earlier = config(SAMPLER, budget={"keep_every": POINT // 2})
+        trained(earlier, first.run / "again")
+        shutil.move(first.run / "again" / str(POINT // 2), first.start)
         return f"was kept at {POINT // 2}, not at {POINT}"
-    shutil.rmtree(run)
-    jobs.kill(run, 80, "", "", sampler=SAMPLER, more=("--set", "budget.episodes=15"))
-    return f"the run in {run} has not ended"
+    shutil.rmtree(first.run)
+    short = ("--set", "budget.episodes=15")
+    jobs.kill(first.run, 80, "", "", sampler=SAMPLER, more=short)
+    return f"the run in {first.run} has not ended"
+
+
+DAMAGE = [("ended", "damaged"), ("ended", "not ended"), ("kept", "renamed"), ("kept", "forged")]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("of", "case"),
-    [("ended", "damaged"), ("ended", "not ended"), ("kept", "renamed"), ("kept", "forged")],
+@fault(
+    OTHER_UNTOUCHED,
+    "a start is damaged, changed, not ended or at another length",
+    "of, case",
+    DAMAGE,
 )
 def test_a_start_that_cannot_be_used(of, case, jobs, begun, tmp_path):
-    """It ends with a one-line error and leaves both folders unchanged."""
     first = begun(of)
-    words = spoil(case, of, first, jobs)
-    before = contents(first)
-    _, status, output = jobs.start(tmp_path / "r", sampler=SAMPLER, more=options(of, first))
+    words = spoil(case, first, jobs)
+    before = contents(first.run)
+    _, status, output = jobs.start(tmp_path / "r", sampler=SAMPLER, more=first.options)
     assert (status, output.count("\n")) == (2, 1), output
     assert output.startswith("error: --start: ")
     assert words in output
-    assert contents(first) == before
+    assert contents(first.run) == before
     assert not list((tmp_path / "r").glob("*"))

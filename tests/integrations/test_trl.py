@@ -38,8 +38,6 @@ class RepeatSampler:
 
 
 class Rows:
-    """A data set of columns."""
-
     def __init__(self, **columns: list[Any]) -> None:
         self.columns = columns
 
@@ -114,7 +112,6 @@ class StandIn(Trainer):
 
 @pytest.fixture
 def hook() -> Iterator[Any]:
-    """The integration, on the stand-in."""
     with loaded("trl", {"trl": {"GRPOTrainer": StandIn, "RLOOTrainer": StandIn}}) as module:
         yield module
 
@@ -164,8 +161,6 @@ def test_a_curriculum_gets_each_answer_once_and_draws_by_it(hook: Any, tmp_path:
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, "graph", "infinite"])
 def test_rewards_come_in_any_form(hook: Any, tmp_path: Path, kind: Any) -> None:
-    """Numbers of any format, also with a graph; what is not finite is lost."""
-
     def judge(goal: list[int], **_: Any) -> Any:
         rewards = torch.tensor([0.7 if number > 13 else 0.2 for number in goal])
         if kind == "infinite":

@@ -71,7 +71,6 @@ QUEUE = Queue()
 
 @pytest.fixture
 def make_sampler() -> Iterator[Any]:
-    """Makes the sampler as verl 0.7 does."""
     interface = {"AbstractCurriculumSampler": AbstractCurriculumSampler}
     with loaded("verl", {"verl.experimental.dataset.sampler": interface}) as module:
 
@@ -84,7 +83,6 @@ def make_sampler() -> Iterator[Any]:
 
 @pytest.fixture
 def make_trainer() -> Iterator[Any]:
-    """Makes the trainer as verl 0.9 does."""
     trainers: dict[str, Any] = {}
 
     def register_trainer(name: str) -> Any:

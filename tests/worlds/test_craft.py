@@ -27,7 +27,6 @@ def sample(world, split, each=60, seed=0):
 
 
 def can_be_had(around, recipes):
-    """All items that can ever be held, whatever is done."""
     had = set(around)
     while new := {made for made, *parts in recipes if set(parts) <= had} - had:
         had |= new

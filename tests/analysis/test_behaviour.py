@@ -145,21 +145,3 @@ def test_all_is_of_the_goals_that_are_practised_at_the_end(results):
     beliefs = behaviour.beliefs(made_up, MAGELLAN, SPACE)
     assert np.allclose(beliefs["error"], beliefs["competence"].abs())
     assert "|predicted - observed|, unseen goals, goal space" in to_markdown(behaviour, made_up)
-
-
-def test_predictions_in_lockstep_with_impossible_goals_show(results):
-    """Two categories with a rising prediction, one of them impossible, and one that falls."""
-    competence = results.tables["competence"].copy()
-    learned = (competence["sampler"] == "magellan") & (competence["estimator"] == "learned")
-    rising = competence["episode"] / 10_000
-    competence.loc[learned, "competence"] = 0.1 + rising[learned]
-    falling = learned & (competence["category"] == "grasp")
-    competence.loc[falling, "competence"] = 0.9 - rising[falling]
-    flat = learned & (competence["category"] == "grow_carnivore")
-    competence.loc[flat, "competence"] = 0.3
-    frame = behaviour.beliefs(with_tables(results, competence=competence), MAGELLAN, SPACE)
-    lockstep = frame.groupby("category")["lockstep"].mean()
-    assert lockstep["grow_plant"] == pytest.approx(1.0)
-    assert lockstep["grasp"] == pytest.approx(-1.0)
-    assert np.isnan(lockstep["grow_carnivore"])
-    assert np.isnan(lockstep["impossible"])

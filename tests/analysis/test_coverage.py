@@ -233,19 +233,6 @@ def test_a_missing_run_has_its_reason_and_its_log(tmp_path, case):
     assert expected is None or f"{tmp_path}/{expected}" in line
 
 
-def test_a_run_is_complete_with_all_files_and_the_right_identity(tmp_path):
-    files = [f"{name}.csv" for name in store.TABLES]
-    assert not coverage.is_complete(tmp_path, files, RUN.identity)
-    manifest()(tmp_path, None)
-    assert coverage.is_complete(tmp_path, files, RUN.identity)
-    assert not coverage.is_complete(tmp_path, files, "other")
-    manifest(counted={})(tmp_path, None)
-    assert not coverage.is_complete(tmp_path, files, RUN.identity)
-    manifest()(tmp_path, None)
-    (tmp_path / "training.csv").unlink()
-    assert not coverage.is_complete(tmp_path, files, RUN.identity)
-
-
 def test_the_command_combines_what_is_there_and_names_the_rest(folder, tmp_path, printed, refused):
     results = tmp_path / "results"
     shutil.copytree(folder / "runs/online", results / "runs/online")

@@ -10,7 +10,7 @@ from safetensors.numpy import save_file
 from analysis.figures.embeddings import PREDICTIONS, draw, load
 from magellan.core.errors import InputError
 from magellan.worlds import WORLDS
-from tests.inputs.cases import cell, gone, put
+from tests.inputs.test_refusals import cell, gone, put
 
 NAMES = ("impossible", "grasp", "grow_plant")
 EACH = 12

@@ -82,23 +82,6 @@ def mean_error(both, keys):
     return groups.apply(lambda g: np.trapezoid(g["error"], g["episode"]) / np.ptp(g["episode"]))
 
 
-def test_errors_of_each_category_are_those_of_the_papers_second_table(watched, printed):
-    """On unseen goals, against observed success: the mean over training and runs."""
-    text = printed("estimation", watched, "--split", "unseen").split(f"goal space {SPACES[1]}")[1]
-    keys = ["goal_space", "seed", "split", "category", "episode"]
-    both = watched.tables["competence"].merge(
-        watched.tables["evaluation"], on=keys, suffixes=("", "_of_evaluation")
-    )
-    both = rows_where(both, split="unseen", goal_space=SPACES[1])
-    errors = mean_error(both, ["estimator", "category", "seed"])
-    errors = errors.groupby(["estimator", "category"]).mean()
-    names = ["grasp", "grow_plant", "grow_herbivore", "grow_carnivore"]
-    cells = " | ".join(f"{errors['learned', name]:.3f}" for name in names)
-    assert f"| Learned | 0.020 | {cells} |" in text
-    assert "| estimator | Impossible | Grasp | Grow plant |" in text
-    assert "Evaluated goals" not in text  # nobody has measured unseen goals
-
-
 def without(results, where):
     frame = results.tables["competence"]
     return with_tables(results, competence=frame.drop(frame.query(where).index))

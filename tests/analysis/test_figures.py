@@ -9,11 +9,7 @@ from matplotlib.text import Text
 from analysis import figures
 from analysis.figures import style
 from analysis.statistics import summaries
-from analysis.statistics.practice_shares import (
-    exploited_window_shares,
-    of_runs,
-    until_mastery,
-)
+from analysis.statistics.practice_shares import exploited_window_shares, of_runs, until_mastery
 from analysis.tables import store
 from analysis.tables.grid import Algorithm, algorithm_labels
 from magellan.core.errors import InputError

@@ -66,19 +66,3 @@ def test_other_seeds_are_not_paired(runs, tmp_path):
     text = to_markdown(summary, partial, summaries.compute(partial))
     assert "| 2 and 1 |" in text
     assert "| n/a |" in text
-
-
-def test_readers_get_the_comparison_first(five, tmp_path):
-    statistics = summaries.compute(five)
-    summaries.write(statistics, tmp_path)
-    loaded = summaries.load(tmp_path)
-    text = to_markdown(summary, five, loaded)
-    title = (
-        "**MAGELLAN minus each other (permutation of whole runs, Holm): mean success over training"
-    )
-    assert text.startswith(title)
-    assert "| p | p, uncorrected | p, paired |" in text
-    row = rows_where(statistics["comparison"], split="train", score="area").iloc[0]
-    expected = f"| Training goals (primary) | Random | 5 and 5 | {row['difference']:+.3f} |"
-    assert expected in text
-    assert f"{row['low']:+.3f} to {row['high']:+.3f}" in text

@@ -16,11 +16,7 @@ import torch
 from magellan.agent import sac
 from magellan.agent.sac import SAC
 from magellan.cli import main
-from magellan.core.errors import (
-    NotFiniteError,
-    OutOfMemoryError,
-    StorageError,
-)
+from magellan.core.errors import NotFiniteError, OutOfMemoryError, StorageError
 from magellan.jobs.progress import Progress
 from magellan.jobs.run import Job, train
 from magellan.jobs.stopping import END_TIME, JOB, Stopper, seconds_granted, seconds_left
@@ -66,10 +62,7 @@ def test_storage_that_fails_is_one_error(name, step, file, nth, undisturbed, tmp
     assert tables(tmp_path) == undisturbed["random"]
 
 
-NOWHERE = {
-    "ENOSPC": ("open", "cannot be written ("),
-    "ENOLCK": ("flock", "has no file locks"),
-}
+NOWHERE = {"ENOSPC": ("open", "cannot be written ("), "ENOLCK": ("flock", "has no file locks")}
 
 
 @fault(NOTHING_MADE, "output folder without space or file locks", "name", NOWHERE)

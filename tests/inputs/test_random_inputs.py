@@ -8,14 +8,7 @@ from hypothesis import strategies as st
 
 from analysis.tables import store
 from analysis.tables.manifests import MANIFEST
-from magellan.config import (
-    flat_keys,
-    identity,
-    load_experiment,
-    read_yaml,
-    resolve_run,
-    run_model,
-)
+from magellan.config import flat_keys, identity, load_experiment, read_yaml, resolve_run, run_model
 from magellan.config.resolve import nested
 from magellan.core.errors import InputError
 

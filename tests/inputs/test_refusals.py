@@ -1,16 +1,359 @@
-"""Every bad input of `cases` is refused in one line, and nothing is written."""
+"""Every bad input is refused in one line, and nothing is written.
 
+Commands and texts stand in tables, `given -> words | of | the error`; folders that are spoiled in
+mappings from the words of the error to the change.
+"""
+
+import itertools
 import json
+import shlex
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 import analysis.__main__
 import magellan.cli
 from magellan.config import resolve_run
 from magellan.worlds.little_zoo.goals import parse_goal_space
 from tests.analysis import synthetic
-from tests.inputs import cases
 from tests.snippets import ROOT, contents
+
+Change = Callable[[Path], object]
+
+
+def table(text: str) -> dict[str, str]:
+    """Words of the error by input; an indented line continues the one before it."""
+    lines = text.strip("\n").replace("\n    ", " ").splitlines()
+    return {given: words for given, _, words in (line.partition(" -> ") for line in lines)}
+
+
+def unescaped(text: str) -> str:
+    return text.encode("latin1").decode("unicode_escape")
+
+
+# --- ways to damage a file in a folder ----------------------------------------------------------
+
+
+def content(name: str, new: bytes) -> Change:
+    """Replace the content of the file."""
+    return lambda folder: (folder / name).write_bytes(new)
+
+
+def replaced(name: str, old: str, new: str, times: int = 1) -> Change:
+    """Replace a text in the file."""
+
+    def change(folder: Path) -> None:
+        text = (folder / name).read_text()
+        assert old in text
+        (folder / name).write_text(text.replace(old, new, times))
+
+    return change
+
+
+def cell(name: str, column: str, text: str) -> Change:
+    """Replace a cell in the first row of a table."""
+
+    def change(folder: Path) -> None:
+        header, first, *rest = (folder / name).read_text().splitlines()
+        cells = first.split(",")
+        cells[header.split(",").index(column)] = text
+        (folder / name).write_text("\n".join([header, ",".join(cells), *rest]) + "\n")
+
+    return change
+
+
+def gone(name: str) -> Change:
+    return lambda folder: (folder / name).unlink()
+
+
+def put(name: str, key: str, *value: object) -> Change:
+    """Replace or remove a value of a JSON file; `key` has dots, and numbers for items."""
+
+    def change(folder: Path) -> None:
+        inner = whole = json.loads((folder / name).read_text())
+        *path, last = [int(part) if part.isdigit() else part for part in key.split(".")]
+        for part in path:
+            inner = inner[part]
+        if value:
+            (inner[last],) = value
+        else:
+            del inner[last]
+        (folder / name).write_text(json.dumps(whole))
+
+    return change
+
+
+def renamed(name: str, new: str) -> Change:
+    return lambda folder: (folder / name).rename(folder / new)
+
+
+def all_of(*changes: Change) -> Change:
+    return lambda folder: [change(folder) for change in changes]
+
+
+def tensor(name: str, value: np.ndarray | None) -> Change:
+    """Replace one weight, or remove it (None)."""
+
+    def change(folder: Path) -> None:
+        weights = load_file(folder / "model.safetensors")
+        weights.pop(name, None)
+        if value is not None:
+            weights[name] = value
+        save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+    return change
+
+
+# --- experiment files: text of the file ----------------------------------------------------------
+
+
+def merges_of_merges() -> str:
+    """Each of 20 mappings brings ten times the keys of the one before."""
+    keys = ", ".join(f"k{number}: 0" for number in range(10))
+    lines = [f"a: &a {{{keys}}}"]
+    for before, name in itertools.pairwise("abcdefghijklmnopqrst"):
+        lines.append(f"{name}: &{name} {{<<: [{', '.join([f'*{before}'] * 10)}]}}")
+    return "\n".join(lines)
+
+
+EXPERIMENTS = {
+    merges_of_merges(): "not valid YAML at line 4, column 4 | << makes 10000 keys | at most 1000",
+    "seeds: " + "[" * 2000: "nested too deeply",
+    **table(r"""
+seeds: [0, 1 -> not valid YAML | line 2 | expected ',' or ']'
+overrides: {budget: {episodes: 1:40}} -> line 1, column 32 | '1:40' is 100 in YAML 1.1 | decimal
+preset: !!python/name:os.system x -> python/name:os.system
+seeds: [0]\npreset: smoke\nseeds: [1] -> line 3 | 'seeds' | twice
+preset: smoke -> experiment: key is missing | a name of its own
+experiment: a/b -> experiment: 'a/b' | pattern
+seeds: [] -> seeds: [] | at least 1
+seeds: [true] -> seeds: [True] | a number, not true or false
+seeds: [0, 1, 0] -> seeds: [0, 1, 0] | 0 is listed twice
+overrides: {agent: {gamma: 1.5}} -> overrides.agent.gamma: 1.5 | less than or equal to 1
+overrides: {backbone: {model: nowhere}}
+    -> backbone.model: 'nowhere' is missing | zoo-mini | a folder with config.json
+variants: {on: {}} -> variants.name: True is not allowed | on, no, 1e3 | quote the word
+variants: {a: {seed: 1}} -> variants.a.seed: 1 | observers, phases, goals
+variants: {a: {}, b: {agent: {gamma: 0.99}}} -> variants.b: is the same as variants.a
+goal_spaces: [25k, '25000'] -> '25k' is listed twice
+goal_spaces: [7-0-0-0-0] -> goal_space = '7-0-0-0-0' | all goals are impossible
+__use_yte__: true\n?print('x'): 1 -> __use_yte__ is not allowed | plain YAML
+modules: [nowhere.py] -> modules: ' | nowhere.py' is missing
+samplers: [magelan] -> samplers.0: | did you mean magellan?
+variants: {a: {}}\nanalysis: {labels: {b: Best}} -> analysis.labels.b: not a variant | allowed: a
+"""),
+}
+
+# --- run configuration: arguments of `train`, those of --set without it ---------------------------
+
+RUNS = {
+    f"backbone.model={'x' * 5000}": "backbone.model: 'xxx | is missing | zoo-mini",
+    **table(r"""
+agent.gama=0.9 -> agent.gama: unknown key | gamma
+--goal-space 1-1-1-1-x -> goal_space | '1-1-1-1-x' | impossible, grasp
+--goal-space 1-1-1-1-5185 -> goal_space | '1-1-1-1-5185' | 5185 grow_carnivore | at most 5184
+agent.gamma=.nan -> agent.gamma: nan | finite number
+backend.device=cuda:99 -> backend.device: 'cuda:99' | allowed: cpu, or auto
+backend.gradient_checkpointing=true -> backend.gradient_checkpointing: True | lora_mode per_token
+backend.capture=true backend.micro_batch=auto
+    -> backend.capture: True | cuda, backbone.lora_mode per_token, a number
+backbone.quantization=nf4 -> backbone.quantization: 'nf4' | lora_mode per_token
+budget.steps=700 budget.updates=20 -> budget.updates: 20 | budget.steps = 700 | allowed: 0
+'phases=[{}]' -> phases: one phase | none, or two
+'phases=[{}, {}]' -> phases.0.until: missing | more than 0 and less than budget.episodes = 120
+'phases=[{until: 50}, {sampler: random}]'
+    -> phases.1.sampler: 'random' | last phase | allowed: magellan
+'phases=[{until: 50}, {goal_space: 9-9-9-9-900, goals: {split: unseen}}]'
+    -> phases.1: goal_space = '9-9-9-9-900' | 900 goals of grow_carnivore | has 648
+alp_gmm.most=60 alp_gmm.fit_every=50 -> alp_gmm.most: 60 | allowed: fit_every (50) or less
+competence.delay=3 -> competence.delay: 3 | competence.refresh = 4 | allowed: 4 or more
+--world digits --goal-space 8-8-8-8-4-4-4
+    -> agent.num_envs: 8 | 'digits', whose agent writes | preset grpo
+--world digits --preset grpo --goal-space 8-8-8-8-4-4-4 --set budget.export=true
+    -> budget.export: true | 'digits' | allowed: false
+agent.replay_capacity=15 -> agent.replay_capacity: 15 | agent.batch_size = 16 | allowed: 16 or more
+'observers=[learned, learned]' -> observers | 'learned' is listed twice
+--identity 0123456789abcdef -> --identity: '0123456789abcdef' is not this run
+backbone.lora_layers=9
+    -> backbone.lora_layers: 9 is more than the 2 layers | 'zoo-mini' | 0 (all) to 2
+"""),
+}
+
+
+def shell_words(given: str) -> list[str]:
+    """Words as a shell reads them."""
+    return [unescaped(word) for word in shlex.split(given)]
+
+
+def arguments_of_train(given: str) -> list[str]:
+    words = shell_words(given)
+    return words if given.startswith("--") else [w for word in words for w in ("--set", word)]
+
+
+# --- command lines; OUT is a folder that must not be made -----------------------------------------
+
+COMMANDS = {
+    "": "COMMAND | --help",
+    **table(r"""
+train --output OUT --fast -> '--fast' | --help
+train --output OUT --samplr magellan -> '--samplr' is not an argument | did you mean --sampler?
+train --output OUT --se 1 -> --se | --seed, --set
+train --output OUT --stop-after 1 -> --stop-after: 1 minutes | budget.stop_margin_seconds (60 s)
+train --output OUT --start OTHER -> --start | one phase | runs with phases
+train --preset smoke --output OUT --start OTHER --goal-space 8-4-2-1-1 --set 'phases=[{until: 9},
+    {}]' -> --start: OTHER holds no checkpoint | and ended there or keeps
+replay docs --estimator learned --output OUT
+    -> docs is not the folder of a complete run | manifest.json
+export docs --output tests -> --output: tests already exists | empty or absent
+watch docs -> run: docs holds no checkpoint | allowed: the folder
+goals --size=25K -> goal_space | '25K' | sizes such as 25k
+goals --size=390 -> goal_space | '390' | at least 391
+goals --size=2500.5 -> goal_space | '2500.5' | whole sizes
+goals --size=0-0-0-0-0 -> goal_space | '0-0-0-0-0' | at least one > 0
+play --goal-space 1-0-0-0-0 --category grasp -> 'grasp' | 1-0-0-0-0 | none
+backbone --wheel pyproject.toml --output OUT -> --wheel: pyproject.toml | allowed: bcc81830
+backbone --world simulated --wheel nowhere.whl --output OUT -> --wheel: not allowed with --world
+backbone --world simulated --output magellan/backbones/zoo-mini
+    -> --output: magellan/backbones/zoo-mini | another model | another folder
+"""),
+}
+
+# TABLES are good tables, STATISTICS statistics of them, BROKEN statistics with an empty file, RUN a
+# good run, FILE an empty file.
+ANALYSIS_COMMANDS = {
+    "": "COMMAND | --help",
+    **table(r"""
+embeddings docs --by colour --stem OUT -> --by | 'colour' | category
+compare results/reference/samplers magellan/paper --against observed
+    -> --against | --of error
+compare results/reference/simulated random:learned --of error --against learned
+    -> --against: 'learned' | one that is not
+compare TABLES magellan/small -> 'magellan/small' | random/default
+figure pie --tables TABLES --statistics STATISTICS --goal-space x --stem OUT/pie
+    -> figure: 'pie' | success_by_category
+figure aggregates --tables TABLES --statistics BROKEN --goal-space x --stem OUT/a
+    -> BROKEN/aggregates.csv | not a CSV table | python -m analysis statistics
+statistics TABLES FILE/x -> FILE | cannot be written
+combine RUN --output OUT --experiment '{' -> --experiment | not valid JSON | line 1
+combine RUN --output OUT --experiment '{}' -> --experiment | samplers | missing
+combine RUN --output OUT --experiment '{"preset": "smoke", "samplers": ["random"], "seeds": [0],
+    "goal_spaces": ["25k"], "analysis": {}}'
+    -> RUN | undeclared | 'random' | seed 0 | '1000-400-200-100-50'
+"""),
+}
+
+# --- combined tables ------------------------------------------------------------------------------
+
+evaluation = partial(cell, "evaluation.csv")
+TABLES = {
+    "columns are | allowed: sampler, variant, goal_space, seed, update": replaced(
+        "evaluation.csv", "update,step", "step,update"
+    ),
+    "evaluation.csv | more cells than the 14 columns": evaluation("n", "64,0"),
+    "line 2 | n is 'many' | a number": evaluation("n", "many"),
+    "line 2: success is 1.01 | 0 and 1": evaluation("success", "1.01"),
+    "line 2: success is 0.333333 | a multiple of 1/n": evaluation("success", "0.333333"),
+    "line 2: successes is 99999 | at most n": cell("practice.csv", "successes", "99999"),
+    "category is 'fly' | grasp": replaced("practice.csv", "grasp", "fly"),
+    "practice.csv | two rows | episode 500": replaced(
+        "practice.csv",
+        "successes\n",
+        "successes\nrandom,default,1000-400-200-100-50,0,500,grasp,1,0\n",
+    ),
+    "evaluation.csv: step falls to 0 for | 'random' | order of training": evaluation(
+        "step", "99999999"
+    ),
+}
+
+# --- the manifest of combined tables -------------------------------------------------------------
+
+MANIFEST = "manifest.json"
+manifest = partial(put, MANIFEST)
+MANIFESTS = {
+    "'runs' | twice": content(MANIFEST, b'{"runs": [], "runs": []}'),
+    "no run | seed 7": manifest("experiment.seeds", [0, 1, 7]),
+    "runs.0.schema_version: 1 | older version | allowed: 2": manifest("runs.0.schema_version", 1),
+    "'plan' is missing | older": manifest("plan"),
+    "identity is '0000000000000000' | 'random' | seed 1": manifest("runs.1.identity", "0" * 16),
+    "'0000000000000000' in the plan | 'random' | seed 1": manifest("plan.1.identity", "0" * 16),
+    "runs.0.status: 'running' | 'complete'": manifest("runs.0.status", "running"),
+    "budget.episodes is 9 | counted values | 'magellan' | seed 1": manifest(
+        "runs.3.config.budget.episodes", 9
+    ),
+}
+
+# --- run folders, for `analysis combine` ---------------------------------------------------------
+
+RUN_FOLDERS = {
+    "manifest.json | missing": gone(MANIFEST),
+    "identity is 'x' | 'random' | seed 0": manifest("identity", "x"),
+    "seed is 0 | 5 in the manifest | 'random'": manifest("seed", 5),
+}
+
+# --- the folder of a run, for `train` without --resume --------------------------------------------
+
+OUTPUTS = {
+    "manifest.json | --resume": content(MANIFEST, b"{}"),
+    "checkpoints/1.safetensors | --resume": content("checkpoints/1.safetensors", b""),
+}
+
+# --- backbones: changes of a copy of zoo-mini ----------------------------------------------------
+
+CONFIG, TOKENIZER, WEIGHTS = "config.json", "tokenizer.json", "model.safetensors"
+INDEX = "model.safetensors.index.json"
+LION_IS_COW = {"type": "Replace", "pattern": {"String": "lion"}, "content": "cow"}
+OWN_CODE = content("own.py", b"raise SystemExit('this was run')\n")
+config = partial(put, CONFIG)
+
+# Detected from the files alone, before the run's folder is touched.
+BACKBONE_FILES = {
+    "'ViTForImageClassification' | not a language model": config(
+        "architectures", ["ViTForImageClassification"]
+    ),
+    "adapter_config.json | merge": content("adapter_config.json", b"{}"),
+    "no model.safetensors": gone(WEIGHTS),
+    "pytorch_model.bin, a pickle | never loaded | model.safetensors": renamed(
+        WEIGHTS, "pytorch_model.bin"
+    ),
+    "model.safetensors.index.json | weight_map": all_of(gone(WEIGHTS), content(INDEX, b"{}")),
+    "no tokenizer | tokenizer.json": gone(TOKENIZER),
+    "vocabulary of 50 | token 57": config("vocab_size", 50),
+}
+
+# Detected when the model is built, before any episode.
+BACKBONE_MODELS = {
+    "(58, 64) | embed_tokens | (58, 32)": config("hidden_size", 32),
+    "no use for | model.layers.1.input_layernorm.weight, | 6 more": config("num_hidden_layers", 1),
+    "different weights for model.embed_tokens.weight and lm_head.weight | one": tensor(
+        "lm_head.weight", np.zeros((58, 64), np.float32)
+    ),
+    "no weights for model.norm.weight": tensor("model.norm.weight", None),
+    "NaN | model.norm.weight": tensor("model.norm.weight", np.full(64, np.nan, np.float32)),
+    "custom code": all_of(
+        config("auto_map", {"AutoConfig": "own.Config"}), config("model_type", "own"), OWN_CODE
+    ),
+    "reads 8 tokens at most | a prompt with an action has 2": config("max_position_embeddings", 8),
+    "NaN or infinity for a prompt": config("rope_parameters.rope_theta", 0),
+    "reads 'baby cow' and 'baby lion' alike": all_of(
+        put(TOKENIZER, "normalizer", LION_IS_COW), replaced(TOKENIZER, '" lion"', '" liger"', 9)
+    ),
+}
+
+# Names of backbones: files below `made` and the cache `hub`, name, words.
+FLAN = "google/flan-t5-base"
+HUB = "hub/models--google--flan-t5-base"
+SNAPSHOT = {f"{HUB}/snapshots/abc123/config.json": b'{"model_type": "t5"}'}
+BRANCH = SNAPSHOT | {f"{HUB}/refs/main": b"abc123"}
+BACKBONE_NAMES = [
+    ({}, FLAN, "'google/flan-t5-base' is missing | hub; if | `hf download google/flan-t5-base`"),
+    (SNAPSHOT, FLAN, "without its branch main | name | snapshots/abc123;"),
+    (BRANCH, FLAN, "no model.safetensors | snapshots/abc123 | `hf download google/flan-t5-base`"),
+    ({}, "smollm2-135m", "is missing | made/smollm2-135m | `snakemake backbone_smollm2`"),
+]
 
 ZOO_MINI = ROOT / "magellan/backbones/zoo-mini"
 SMALL = ["train", "--preset", "smoke", "--goal-space", "8-4-2-1-1", "--progress", "none"]
@@ -37,29 +380,29 @@ def case_of(mapping):
     return pytest.mark.parametrize("case", mapping, ids=lambda case: case[:60])
 
 
-@case_of(cases.EXPERIMENTS)
+@case_of(EXPERIMENTS)
 def test_experiment_file(case, tmp_path, refused):
     path = tmp_path / "experiment.yaml"
-    path.write_text(cases.unescaped(case) + "\n")
-    words = cases.EXPERIMENTS[case]
+    path.write_text(unescaped(case) + "\n")
+    words = EXPERIMENTS[case]
     refused(magellan.cli.main, ["check", path, "--run-modules"], words)
 
 
-@case_of(cases.RUNS)
+@case_of(RUNS)
 def test_run_configuration(case, tmp_path, refused):
-    arguments = [*SMALL, "--output", tmp_path / "run", *cases.arguments_of_train(case)]
-    refused(magellan.cli.main, arguments, cases.RUNS[case])
+    arguments = [*SMALL, "--output", tmp_path / "run", *arguments_of_train(case)]
+    refused(magellan.cli.main, arguments, RUNS[case])
     assert not (tmp_path / "run").exists()
 
 
-@case_of(cases.COMMANDS)
+@case_of(COMMANDS)
 def test_command_line(case, tmp_path, refused):
-    arguments = [tmp_path / "out" if word == "OUT" else word for word in cases.arguments(case)]
-    refused(magellan.cli.main, arguments, cases.COMMANDS[case])
+    arguments = [tmp_path / "out" if word == "OUT" else word for word in shell_words(case)]
+    refused(magellan.cli.main, arguments, COMMANDS[case])
     assert not (tmp_path / "out").exists()
 
 
-@case_of(cases.ANALYSIS_COMMANDS)
+@case_of(ANALYSIS_COMMANDS)
 def test_command_line_of_the_analysis(case, places, tmp_path, refused):
     named = {**places, "OUT": tmp_path / "out"}
     before = contents(places["SOURCE"])
@@ -68,52 +411,52 @@ def test_command_line_of_the_analysis(case, places, tmp_path, refused):
         name, *rest = word.split("/")
         return str(named[name].joinpath(*rest)) if name in named else word
 
-    words = map(placed, cases.ANALYSIS_COMMANDS[case].split(" | "))
-    refused(analysis.__main__.main, map(placed, cases.arguments(case)), *words)
+    words = map(placed, ANALYSIS_COMMANDS[case].split(" | "))
+    refused(analysis.__main__.main, map(placed, shell_words(case)), *words)
     assert not (tmp_path / "out").exists()
     assert contents(places["SOURCE"]) == before
 
 
-@case_of(cases.TABLES | cases.MANIFESTS)
+@case_of(TABLES | MANIFESTS)
 def test_combined_tables(case, places, spoiled, tmp_path, refused):
-    folder = spoiled(places["TABLES"], (cases.TABLES | cases.MANIFESTS)[case])
+    folder = spoiled(places["TABLES"], (TABLES | MANIFESTS)[case])
     before = contents(folder)
     refused(analysis.__main__.main, ["statistics", folder, tmp_path / "out"], case)
     assert not (tmp_path / "out").exists()
     assert contents(folder) == before
 
 
-@case_of(cases.RUN_FOLDERS)
+@case_of(RUN_FOLDERS)
 def test_run_folder(case, places, spoiled, tmp_path, refused):
     good = places["RUNS"]
     declared = json.dumps(synthetic.experiment(("random", "magellan")))
-    folders = [*good[1:], spoiled(good[0], cases.RUN_FOLDERS[case])]
+    folders = [*good[1:], spoiled(good[0], RUN_FOLDERS[case])]
     arguments = ["combine", *folders, "--experiment", declared, "--output", tmp_path / "out"]
     refused(analysis.__main__.main, arguments, case)
     assert not (tmp_path / "out").exists()
 
 
-@case_of(cases.OUTPUTS)
+@case_of(OUTPUTS)
 def test_folder_to_train_in(case, tmp_path, refused):
     folder = tmp_path / "run"
     (folder / "checkpoints").mkdir(parents=True)
-    cases.OUTPUTS[case](folder)
+    OUTPUTS[case](folder)
     before = contents(folder)
     refused(magellan.cli.main, [*SMALL, "--output", folder], case)
     assert contents(folder) == before
 
 
-@case_of(cases.BACKBONE_FILES | cases.BACKBONE_MODELS)
+@case_of(BACKBONE_FILES | BACKBONE_MODELS)
 def test_backbone(case, spoiled, tmp_path, refused):
-    model = spoiled(ZOO_MINI, (cases.BACKBONE_FILES | cases.BACKBONE_MODELS)[case])
+    model = spoiled(ZOO_MINI, (BACKBONE_FILES | BACKBONE_MODELS)[case])
     arguments = [*SMALL, "--output", tmp_path / "run", "--set", f"backbone.model={model}"]
     refused(magellan.cli.main, arguments, "backbone.model | allowed", str(model)[:40], case)
-    if case in cases.BACKBONE_FILES:
+    if case in BACKBONE_FILES:
         assert not (tmp_path / "run").exists()
     assert not contents(tmp_path / "run")
 
 
-@pytest.mark.parametrize(("files", "model", "words"), cases.BACKBONE_NAMES)
+@pytest.mark.parametrize(("files", "model", "words"), BACKBONE_NAMES)
 def test_name_of_a_backbone(files, model, words, tmp_path, refused, monkeypatch):
     for name, data in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -94,10 +94,7 @@ def make_trainer() -> Iterator[Any]:
             "register_trainer": register_trainer,
         },
         "torchdata.stateful_dataloader": {"StatefulDataLoader": DataLoader},
-        "transfer_queue": {
-            "kv_batch_get": QUEUE.kv_batch_get,
-            "kv_batch_put": QUEUE.kv_batch_put,
-        },
+        "transfer_queue": {"kv_batch_get": QUEUE.kv_batch_get, "kv_batch_put": QUEUE.kv_batch_put},
         "tensordict": {"TensorDict": lambda fields, batch_size: fields},
     }
     with loaded("verl_trainer", stand_ins):

@@ -16,13 +16,7 @@ from magellan.model.backbone import Backbone
 from magellan.model.files import check_backbone
 from magellan.model.loading import load_model
 from magellan.pretraining import build
-from magellan.pretraining.craft import (
-    CRAFT,
-    probe_depths,
-    probe_goals,
-    random_play,
-    right_answers,
-)
+from magellan.pretraining.craft import CRAFT, probe_depths, probe_goals, random_play, right_answers
 from magellan.pretraining.probe import reader_of
 from magellan.pretraining.reading import _losses
 from magellan.training.evaluate import EvaluationSet, by_category, evaluate

@@ -14,13 +14,7 @@ from magellan.config import resolve_run
 from magellan.core.codec import Codec
 from magellan.model.backbone import Backbone
 from magellan.model.files import check_backbone
-from magellan.pretraining.build import (
-    RECIPES,
-    ReadingRecipe,
-    make_model,
-    object_rows,
-    pretrain,
-)
+from magellan.pretraining.build import RECIPES, ReadingRecipe, make_model, object_rows, pretrain
 from magellan.pretraining.craft import CRAFT
 from magellan.pretraining.play import random_play
 from magellan.pretraining.probe import SETS, probe, probe_goals, reader_of

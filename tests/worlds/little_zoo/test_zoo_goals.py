@@ -1,4 +1,4 @@
-"""Goal spaces: codes, categories against two independent judges, draws, names."""
+"""Goal spaces: codes, categories by what can be solved, draws, names."""
 
 import sys
 from collections import deque
@@ -8,17 +8,11 @@ import pytest
 
 from magellan.core.errors import InputError
 from magellan.worlds import WORLDS
-from magellan.worlds.little_zoo import (
-    CATEGORIES,
-    FEASIBLE,
-    GoalSpace,
-    WholeSpace,
-    parse_goal_space,
-)
+from magellan.worlds.little_zoo import CATEGORIES, FEASIBLE, GoalSpace, WholeSpace, parse_goal_space
 from magellan.worlds.little_zoo.codes import SPLITS, categories_of, decode
 from magellan.worlds.little_zoo.goals import draw_codes
 from magellan.worlds.little_zoo.text import possible_actions, resolve
-from magellan.worlds.little_zoo.vocabulary import TRAIN_TYPES, object_id
+from magellan.worlds.little_zoo.vocabulary import object_id
 from magellan.worlds.little_zoo.world import horizon, initial_state, parse_goal, reached, transition
 from tests.snippets import run_program
 
@@ -37,34 +31,6 @@ def random_goals(split, count, seed=0):
 
 def some_of_each(split, count):
     return GoalSpace.draw((count,) * 5, seed=1, split=split)
-
-
-def category_by_reading(goal):
-    """The definition of the categories in words, goal by goal."""
-    verb, target = goal.text.split()
-    _, plants, herbivores, carnivores, _ = TRAIN_TYPES
-    plant, herbivore = set(plants) & set(goal.objects), set(herbivores) & set(goal.objects)
-    if target not in goal.objects:
-        return "impossible"
-    if verb == "Grasp":
-        return "grasp"
-    if "water" not in goal.objects:
-        return "impossible"
-    if target in (*plants, "spinach", "broccoli", "lettuce"):
-        return "grow_plant"
-    if target in (*herbivores, "goat", "horse", "rabbit"):
-        return "grow_herbivore" if plant else "impossible"
-    if target in (*carnivores, "leopard", "hyena", "tiger"):
-        return "grow_carnivore" if plant and herbivore else "impossible"
-    return "impossible"
-
-
-@BOTH
-def test_categories_agree_with_the_definition(split):
-    for goals in (random_goals(split, 4_000), some_of_each(split, 300)):
-        positions = range(len(goals))
-        listed = [goals.goal(position) for position in positions]
-        assert [goal.category for goal in listed] == [category_by_reading(goal) for goal in listed]
 
 
 def shortest_solution(goal):
@@ -89,7 +55,7 @@ def shortest_solution(goal):
 @BOTH
 def test_exactly_the_feasible_goals_can_be_solved_within_the_horizon(split):
     shortest = {category: set() for category in CATEGORIES}
-    for goals in (some_of_each(split, 40), random_goals(split, 60)):
+    for goals in (some_of_each(split, 60), random_goals(split, 150)):
         for position in range(len(goals)):
             goal = goals.goal(position)
             shortest[goal.category].add(shortest_solution(goal))

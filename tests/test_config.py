@@ -94,19 +94,6 @@ run()
     assert run_program(code).split() == ["False", "1", ":4096:8", "1"]
 
 
-def test_an_estimator_that_trains_the_policy_must_drive_all_of_the_run():
-    shared = {"competence": {"adapter": "shared"}}
-    words = r"competence\.adapter: 'shared' is not allowed.*frozen"
-    for layer in (
-        {"sampler": "random", "observers": ["learned"]},
-        {"phases": [{"until": 40, "sampler": "online"}, {}]},
-    ):
-        with pytest.raises(InputError, match=words):
-            resolve_run("smoke", [layer, shared])
-    assert resolve_run("smoke", [{"sampler": "magellan"}, shared]).section("competence")
-    assert resolve_run("smoke", [{"sampler": "random"}, shared])  # no use for it
-
-
 def test_memory_that_runs_out_in_any_command_is_one_line(monkeypatch, capsys):
     error = MemoryError("Unable to allocate 9 GiB\nfor an array")
     monkeypatch.setattr(command, "_schema", raising(error))

@@ -20,15 +20,6 @@ from tests.runs import error_line, refusal, stopped
 from tests.snippets import write_files
 
 
-@pytest.fixture
-def files(tmp_path):
-    """Both files of docs/extend.md; their entries are removed afterwards."""
-    paths = write_files("docs/extend.md", tmp_path)
-    yield [paths["my_estimator.py"], paths["my_signal.py"]]
-    SAMPLERS.remove("sharp")
-    ESTIMATORS.remove("counts")
-
-
 def test_a_rule_of_their_own_remembers(tmp_path):
     """Goal 0 succeeded, 1 failed, an update each ago; 2 was never tried in two: exp(log(1 + age) /
     .5) is (1 + age) ** 2, so weights 1, 4, 9."""
@@ -56,18 +47,6 @@ def test_a_check_names_files_and_runs_them_only_on_request(tmp_path, capsys):
     assert "--run-modules" in error
     assert main(["check", str(path), "--run-modules"]) == 0
     assert run.exists()
-
-
-def test_a_run_with_own_files_trains_resumes_and_records_them(files, tmp_path):
-    layer = {"modules": files, "sampler": "sharp", "goal_space": "40-20-12-8-8"}
-    manifest = train(resolve_run("smoke", [layer]), tmp_path / "run", False, "none")
-    assert manifest["driver"] == "counts"
-    assert manifest["counted"]["sampler"] == "sharp"
-    assert set(manifest["modules"]) == set(files)
-    first = (tmp_path / "run/competence.csv").read_bytes()
-    assert b",counts,unseen,grasp," in first
-    train(resolve_run("smoke", [layer]), tmp_path / "run", True, "none")
-    assert (tmp_path / "run/competence.csv").read_bytes() == first
 
 
 BRINGS_ITS_ESTIMATOR = """

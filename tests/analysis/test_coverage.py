@@ -1,13 +1,11 @@
 """Grids with holes: what is said about them, and that nothing else in the statistics moves."""
 
 import json
-import shutil
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from analysis import figures
 from analysis.report import summary
 from analysis.statistics import summaries
 from analysis.tables import coverage, store
@@ -16,7 +14,6 @@ from magellan.core.errors import InputError
 from magellan.jobs.provenance import Attempts
 from tests.analysis import synthetic
 from tests.analysis.synthetic import to_markdown
-from tests.analysis.test_figures import visible_texts
 
 FULL, HALF, EMPTY = synthetic.GOAL_SPACE, "40-20-12-8-8", "25k"
 EXPERIMENT = synthetic.experiment(goal_spaces=(FULL, HALF, EMPTY), seeds=(0, 1, 2))
@@ -126,16 +123,7 @@ def test_the_others_rest_on_the_runs_that_are_there(partial):
     assert improvement[["low", "high"]].isna().all(axis=None)
 
 
-def test_figures_say_how_many_seeds_there_are(partial):
-    figure = figures.draw("success_by_category", *partial, FULL)
-    texts = [text.get_text() for text in visible_texts(figure)]
-    assert "n = 1 to 3 seeds " in " ".join(texts)
-    assert {"Random, n = 2", "EK-Online-ALP, n = 3"} <= set(texts)
-
-
-def test_the_summary_lists_what_is_missing_and_the_seeds_of_each_sampler(
-    partial, printed, tmp_path
-):
+def test_the_summary_lists_what_is_missing_and_the_seeds_of_each_sampler(partial):
     results, statistics = partial
     text = to_markdown(summary, results, statistics)
     note = text.splitlines()[0]
@@ -143,8 +131,6 @@ def test_the_summary_lists_what_is_missing_and_the_seeds_of_each_sampler(
     assert coverage.run_name(MISSING[0]) in note
     assert "mean over n = 1 to 3 seeds" in text
     assert EMPTY not in text.replace(note, "")
-    printed("page", results, tmp_path / "page.html")
-    assert "<p>Incomplete grid: 16 of 36" in (tmp_path / "page.html").read_text()
     success = summary.SummaryTables(results, statistics, FULL).success("train")
     table = synthetic.frame_of(success).set_index("Sampler")
     assert table["n"].tolist() == ["2", "3", "3", "1"]
@@ -231,26 +217,3 @@ def test_a_missing_run_has_its_reason_and_its_log(tmp_path, case):
     assert "seed 7" in line
     assert reason in line
     assert expected is None or f"{tmp_path}/{expected}" in line
-
-
-def test_the_command_combines_what_is_there_and_names_the_rest(folder, tmp_path, printed, refused):
-    results = tmp_path / "results"
-    shutil.copytree(folder / "runs/online", results / "runs/online")
-    broken = results / synthetic.planned(EXPERIMENT, "random", "default", FULL, 1).path
-    broken.mkdir(parents=True)
-    Attempts(broken, "hash").begin(None)
-    Attempts(broken, "hash").end("<b>out of \x1b[2Jmemory")
-    declared = json.dumps(EXPERIMENT | {"samplers": ["random", "online"]})
-    runs = [path.parent for path in sorted((results / "runs/online").rglob("manifest.json"))]
-    call = ["combine", "--experiment", declared, "--output", tmp_path / "tables"]
-    line = refused(*call, *runs)
-    assert not (tmp_path / "tables").exists()
-    assert "no run for 12 of 18 that the experiment declares: " in line
-    text = printed(*call, "--allow-incomplete", results, *runs)
-    assert "\x1b" not in text
-    assert "\\x1b[2Jmemory" in text
-    assert "Incomplete grid: 6 of 18 declared runs are complete; missing:" in text
-    assert text.count("\n") == 2 + 12
-    page = tmp_path / "new/summary.html"
-    printed("page", tmp_path / "tables", page)
-    assert "&lt;b&gt;out of \\x1b[2Jmemory" in page.read_text()

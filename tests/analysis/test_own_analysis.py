@@ -1,6 +1,5 @@
 """A user's own statistic and figure: files outside the package, named on the command line."""
 
-import pandas as pd
 import pytest
 
 from analysis import figures
@@ -10,7 +9,6 @@ from analysis.tables import store
 from magellan.config.modules import load_modules
 from magellan.core.errors import InputError
 from tests.analysis import synthetic
-from tests.snippets import write_files
 
 SPACE = synthetic.GOAL_SPACE
 
@@ -24,13 +22,6 @@ def forgotten():
             registry.remove(name)
 
 
-@pytest.fixture
-def files(tmp_path):
-    """The files of docs/extend.md: (statistic, figure)."""
-    paths = write_files("docs/extend.md", tmp_path)
-    return paths["my_statistic.py"], paths["my_figure.py"]
-
-
 def modules(*paths):
     return [word for path in paths for word in ("--module", path)]
 
@@ -40,24 +31,6 @@ def draw(name, folder, *paths):
     tables = ["--tables", folder, "--statistics", folder.parent / "statistics"]
     picture = ["--goal-space", SPACE, "--stem", folder.parent / name]
     return ["figure", name, *tables, *picture, *modules(*paths)]
-
-
-def test_both_are_made_from_tables_and_no_more_than_they_need(files, folder, results, printed):
-    output = folder.parent / "statistics"
-    printed("statistics", folder, output, "--only", "forgetting", *modules(files[0]))
-    assert [path.name for path in output.iterdir()] == ["forgetting.csv"]
-    frame = pd.read_csv(output / "forgetting.csv").set_index(
-        ["split", "category", "sampler", "seed"]
-    )
-    row = frame.loc[("train", "grow_plant", "online", 1)]
-    where = {"split": "train", "category": "grow_plant", "sampler": "online", "seed": 1}
-    curve = results.table("evaluation", **where).sort_values("episode")["success"]
-    assert row["best"] == pytest.approx(curve.max())
-    assert row["forgotten"] == pytest.approx(curve.max() - curve.iloc[-1])
-    assert len(frame) == 4 * 2 * 2 * 4  # samplers, seeds, splits, categories
-    printed(*draw("forgetting", folder, *files))
-    assert (folder.parent / "forgetting.png").stat().st_size > 10_000
-    assert (folder.parent / "forgetting.pdf").read_bytes().startswith(b"%PDF")
 
 
 def test_a_file_named_by_tables_is_not_run(tmp_path, runs, printed):
@@ -117,14 +90,6 @@ def test_a_file_that_registers_what_cannot_be_is_named_and_leaves_nothing(words,
     assert "broken.py'" in str(caught.value)
     assert words in str(caught.value)
     assert [dict(STATISTICS), dict(FIGURES)] == before
-
-
-def test_a_figure_of_an_unknown_statistic_is_refused_before_tables_are_read(
-    files, tmp_path, refused
-):
-    line = refused(*draw("forgetting", tmp_path / "nowhere", files[1]))
-    assert line.startswith(f"error: modules: '{files[1]}': figure forgetting: statistics: ")
-    assert "'forgetting' is unknown; allowed: " in line
 
 
 # Bodies of functions by the words of the error.

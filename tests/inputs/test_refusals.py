@@ -170,6 +170,8 @@ budget.steps=700 budget.updates=20 -> budget.updates: 20 | budget.steps = 700 | 
 'phases=[{until: 50}, {goal_space: 9-9-9-9-900, goals: {split: unseen}}]'
     -> phases.1: goal_space = '9-9-9-9-900' | 900 goals of grow_carnivore | has 648
 alp_gmm.most=60 alp_gmm.fit_every=50 -> alp_gmm.most: 60 | allowed: fit_every (50) or less
+--sampler random --set observers=[learned] --set competence.adapter=shared
+    -> competence.adapter: 'shared' is not allowed | frozen
 competence.delay=3 -> competence.delay: 3 | competence.refresh = 4 | allowed: 4 or more
 --world digits --goal-space 8-8-8-8-4-4-4
     -> agent.num_envs: 8 | 'digits', whose agent writes | preset grpo

@@ -1,18 +1,15 @@
 """Playing in the terminal."""
 
 import io
-import os
-import pty
 import re
-import select
-import signal
 import sys
-import time
+from types import SimpleNamespace
 
 import pytest
 
+from magellan.cli import main
 from magellan.worlds.little_zoo.play import play
-from tests.snippets import ROOT
+from tests.snippets import raising
 
 
 def played(typed, category="grasp", seed=0):
@@ -71,54 +68,12 @@ def test_bytes_that_are_no_text_are_no_action():
     assert out.getvalue().endswith("Stopped.\n")
 
 
-class Terminal:
-    """`magellan play` in a terminal of its own."""
-
-    def __init__(self):
-        self._process, self._controller = pty.fork()
-        if self._process == 0:
-            # Jobs in the background of a script ignore it, and hand that on.
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
-            os.chdir(ROOT)
-            play = ["-m", "magellan", "play", "--goal-space", "40-20-10-5-5"]
-            os.execv(sys.executable, [sys.executable, *play])
-        self.shown = ""
-
-    def until(self, text):
-        """Read until a text has been shown since the last call."""
-        output, end = "", time.monotonic() + 60
-        while text not in output:
-            ready, _, _ = select.select([self._controller], [], [], max(end - time.monotonic(), 0))
-            assert ready, output
-            try:
-                output += os.read(self._controller, 10_000).decode()
-            except OSError:  # the other side has closed
-                assert text in output, output
-        self.shown += output
-        return output
-
-    def type(self, keys):
-        os.write(self._controller, keys.encode())
-
-    def close(self):
-        _, status = os.waitpid(self._process, 0)
-        os.close(self._controller)
-        return os.waitstatus_to_exitcode(status)
-
-
-@pytest.mark.parametrize(
-    ("keys", "status", "words"),
-    [("q\r", 0, "Stopped."), ("\x04", 0, "Stopped."), ("\x03", 130, "\r\nstopped\r\n")],
-)
-def test_in_a_terminal_arrows_are_answered_and_every_end_is_clean(keys, status, words):
-    terminal = Terminal()
-    terminal.until("\r\n> ")
-    terminal.type("\x1b[A\x1b[D\r")
-    answer = terminal.until("\r\n> ")
-    assert "have no effect. Type the number" in answer
-    assert "Step 2" not in answer
-    terminal.type(keys)
-    terminal.until(words)
-    assert terminal.close() == status
-    assert "Traceback" not in terminal.shown
-    assert "\x1b" not in terminal.shown
+@pytest.mark.parametrize("ending", ["q\n", "", KeyboardInterrupt()], ids=repr)
+def test_every_end_is_clean(ending, monkeypatch, capsys):
+    interrupted = isinstance(ending, KeyboardInterrupt)
+    stream = SimpleNamespace(readline=raising(ending)) if interrupted else io.StringIO(ending)
+    monkeypatch.setattr(sys, "stdin", stream)
+    assert main(["play", "--goal-space", "40-20-10-5-5"]) == (130 if interrupted else 0)
+    out, err = capsys.readouterr()
+    assert out.endswith("> \n" if interrupted else "> \nStopped.\n")
+    assert err == ("stopped\n" if interrupted else "")

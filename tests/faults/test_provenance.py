@@ -60,38 +60,41 @@ def test_a_repository_around_an_installed_package_is_ignored(clone, monkeypatch)
     assert code_version(clone / "magellan") == __version__
 
 
-def test_every_attempt_records_what_it_ran_with(tmp_path, monkeypatch):
-    """Code, libraries, machine, number format, device and passes."""
-    speeds, code = iter([50.04, 25.0, 25.0]), iter(["first", "second.dirty", "3", "too late"])
+PLAIN = {"passes": "torch"}
+MADE = [("float32", "cpu", False), ("float32", "cpu", True)]
+
+
+def made(rows):
+    """Format, device, and whether its passes were those of PLAIN."""
+    return [(row["dtype"], row["device"], row["passes"] == "torch") for row in rows]
+
+
+def test_every_attempt_records_what_it_was_made_with(tmp_path, monkeypatch):
+    speeds, code = iter([50.04, 25.0]), iter(["first", "second.dirty", "too late"])
     monkeypatch.setattr(provenance, "cpu_model", lambda: "A Processor 1234")
     monkeypatch.setattr(provenance, "core_speed", lambda: next(speeds))
     monkeypatch.setattr(provenance, "code_version", lambda: f"0.1.0+{next(code)}")
     stopped(config(), tmp_path)
-    other = config(backbone={"passes": "torch"})
-    stopped(other, tmp_path)
-    manifest = train(other, tmp_path, resume=True, progress="none")
+    with pytest.raises(InputError, match=r"backend.dtype is 'bfloat16' here and 'float32' there"):
+        train(config(backend={"dtype": "bfloat16"}), tmp_path, resume=True, progress="none")
+    manifest = train(config(backbone=PLAIN), tmp_path, resume=True, progress="none")
     assert next(code) == "too late"
     keys = ("attempt", "code_version", "resumed_from", "cpu", "matmul_gflop_per_second")
-    first, second, third = manifest["attempt_log"]
+    first, second = manifest["attempt_log"]
     assert [tuple(row[key] for key in keys) for row in (first, second)] == [
         (1, "0.1.0+first", None, "A Processor 1234", 50.0),
         (2, "0.1.0+second.dirty", "00000001.safetensors", "A Processor 1234", 25.0),
     ]
-    assert manifest["code_version"] == "0.1.0+3"
+    assert manifest["code_version"] == "0.1.0+second.dirty"
     assert first["reason"].startswith("stopped: on SIGTERM: saved")
-    assert manifest["stop_reasons"] == [first["reason"], second["reason"], "complete"]
+    assert manifest["stop_reasons"] == [first["reason"], "complete"]
     assert first["started"] == manifest["started"]
     assert first["versions"] == second["versions"] == manifest["versions"]
-    assert manifest["versions"]["torch"]
-
-    def made(*rows):
-        return [(row["dtype"], row["device"], row["passes"] == "torch") for row in rows]
-
-    then, now = ("float32", "cpu", False), ("float32", "cpu", True)
-    assert made(first, second, third, manifest) == [then, now, now, now]
+    assert made([first, second]) == MADE
+    assert made([manifest]) == MADE[1:]
     # A checkpoint lists each change once, as runs that start from it need.
-    metadata, state = decode(sorted((tmp_path / "checkpoints").iterdir())[-1])
-    assert made(*state["made_with"]) == [then, now]
+    metadata, state = decode(max((tmp_path / "checkpoints").iterdir()))
+    assert made(state["made_with"]) == MADE
     digest = model_digest(check_backbone("zoo-mini"))
     assert manifest["backbone"] == {"model": "zoo-mini", "sha256": digest}
     assert metadata["backbone"] == digest

@@ -26,7 +26,6 @@ def places(tmp_path_factory) -> dict[str, Path]:
         "STATISTICS": root / "statistics",
         "BROKEN": root / "broken",
         "RUN": runs[0],
-        "RUNS": runs,
         "FILE": root / "file",
     }
 

@@ -51,23 +51,31 @@ def test_the_probe_is_that_of_the_card(model, tokenizer, figures):
         )
 
 
+READERS = {"zoo-reader": "0-400-300-200-200", "craft-reader": "0-200-200-200-200"}
+
+
 @pytest.mark.slow
-def test_untrained_it_plays_no_better_than_at_random():
-    config = resolve_run("reference", [{"backbone": {"model": "craft-reader"}}])
-    backbone = Backbone(config.backbone, 0, world=WORLD)
-    space = WORLD.goals("0-200-200-200-200", 3)
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("name", READERS)
+def test_an_untrained_reader_plays_no_better_than_at_random(name, split):
+    config = resolve_run("reference", [{"backbone": {"model": name}}])
+    world = WORLD if name == "craft-reader" else WORLDS["little_zoo"]
+    backbone, space = (
+        Backbone(config.backbone, 0, world=world),
+        world.goals(READERS[name], 3, split),
+    )
     goals = EvaluationSet(space, np.arange(len(space)))
     agent = SAC(backbone, config.agent, 1), Codec(backbone.tokenizer)
     rates = by_category(goals.kinds, goals.categories, evaluate(*agent, goals, seed=7))
-    chances = rates_of_random_play(space)
+    chances = rates_of_random_play(world.environment(len(space)), space)
     for category, (n, success) in rates.items():
-        by_chance = chances[WORLD.categories.names.index(category)]
+        by_chance = chances[world.categories.names.index(category)]
         assert success < by_chance + 3 * np.sqrt(2 * max(by_chance, 0.01) / n), category
 
 
-def rates_of_random_play(space):
+def rates_of_random_play(env, space):
     """Success in each category of uniformly random actions."""
-    env, rng, won = WORLD.environment(len(space)), np.random.default_rng(0), np.zeros(len(space))
+    rng, won = np.random.default_rng(0), np.zeros(len(space))
     for _ in range(4):
         env.reset(seed=0, options={"goals": [space.goal(place) for place in range(len(space))]})
         done = np.zeros(len(space), bool)

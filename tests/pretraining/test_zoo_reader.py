@@ -9,10 +9,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from magellan.agent.sac import SAC
-from magellan.config import resolve_run
 from magellan.core.codec import Codec
-from magellan.model.backbone import Backbone
 from magellan.model.files import check_backbone
 from magellan.pretraining.build import RECIPES, ReadingRecipe, make_model, object_rows, pretrain
 from magellan.pretraining.craft import CRAFT
@@ -22,10 +19,8 @@ from magellan.pretraining.reading import QUESTIONS, Ids, invented_objects, right
 from magellan.pretraining.tokenizer import build_tokenizer
 from magellan.pretraining.wheel import centroid_accuracy
 from magellan.pretraining.zoo import ZOO
-from magellan.training.evaluate import EvaluationSet, by_category, evaluate
 from magellan.worlds import SPLITS
 from magellan.worlds.little_zoo import GoalSpace, LittleZooVector
-from magellan.worlds.little_zoo.goals import draw_codes
 from magellan.worlds.little_zoo.vocabulary import (
     HELD_OUT_OBJECTS,
     KIND_OF,
@@ -73,27 +68,6 @@ def test_held_out_objects_sit_with_their_kind(folder, tokenizer):
     assert f"{accuracy:.3f} of\n  12 objects" in (folder / "README.md").read_text()
     shuffled = np.random.default_rng(0).permutation(vectors[kept])
     assert centroid_accuracy(shuffled, kinds[kept], held_out[kept]) < 0.7
-
-
-def untrained(name: str) -> tuple[SAC, Codec]:
-    """An agent of the preset `reference` with a backbone, before any training."""
-    config = resolve_run("reference", [{"backbone": {"model": name}}])
-    backbone = Backbone(config.backbone, 0)
-    return SAC(backbone, config.agent, 1), Codec(backbone.tokenizer)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("split", SPLITS)
-def test_untrained_it_plays_no_better_than_zoo_mini(split):
-    space = GoalSpace(draw_codes((0, 400, 300, 200, 200), 3, split), split)
-    goals = EvaluationSet(space, np.arange(len(space)))
-    old, new = (
-        by_category(goals.kinds, goals.categories, evaluate(*untrained(name), goals, seed=7))
-        for name in ("zoo-mini", "zoo-reader")
-    )
-    for category, (n, success) in new.items():
-        rate = 0.1 if category == "grasp" else 0.02  # of uniform random play, or less
-        assert success < old[category][1] + 3 * np.sqrt(2 * rate * (1 - rate) / n), category
 
 
 def test_tokenizer_is_lossless_and_complete(tokenizer):

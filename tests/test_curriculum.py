@@ -237,6 +237,7 @@ CASES = {
         GOALS, embed=lambda texts: [1.0]
     ),
     "embed: one that changes (`nonstationary`) is not": lambda: make("vds", embed=Moving()),
+    "advantage: missing": lambda: make("plr").update([0], [1]),
     "groups: none given; the sampler ek_online chooses": lambda: Curriculum(GOALS, "ek_online"),
     "groups: 2 is not allowed; allowed: one for each of 12": lambda: make(
         "online", groups=["a", "b"], order=None
@@ -312,14 +313,6 @@ def test_a_refused_state_changes_nothing(name: str) -> None:
 def test_bad_input_is_one_clear_line(line: str) -> None:
     with pytest.raises(InputError, match="^" + re.escape(line)):
         CASES[line]()
-
-
-def test_a_refused_update_can_be_repeated() -> None:
-    plr = make("plr")
-    with pytest.raises(InputError, match="advantage: missing"):
-        plr.update([0], [1])
-    plr.update([0], [1], [0.5])
-    assert plr.sampler.step == 1
 
 
 def test_hidden_states_of_a_text_do_not_depend_on_its_batch_or_a_padding_token() -> None:

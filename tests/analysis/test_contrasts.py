@@ -208,14 +208,6 @@ def test_errors_of_predictions_are_compared_too(varied, printed):
     assert rows["mean"] == ["0.000", "0.120", "-0.120"]
 
 
-@pytest.mark.parametrize("estimator", ["", ":best"])
-def test_errors_need_an_estimator(varied, estimator):
-    changed = synthetic.with_tables(varied, competence=varied.tables["competence"].iloc[:0])
-    results = varied if estimator else changed
-    with pytest.raises(InputError, match="magellan: error needs one estimator; allowed: "):
-        contrasts.compare(results, [f"magellan{estimator}"], "error")
-
-
 def test_terms_may_name_goal_spaces(tmp_path):
     spaces = GOAL_SPACE, "500-100-20-20-10"
     results = synthetic.combined(tmp_path, ("magellan",), spaces, SEEDS, episodes=4_000)
@@ -252,6 +244,7 @@ def test_tables_are_whole_where_a_split_has_fewer_tests():
     [
         (["online/small"], "not all terms have runs; allowed: online/whole, magellan/whole, "),
         (["magellan", "magellan"], "'magellan' is given twice"),
+        (["magellan:best", "--of", "error"], "magellan: error needs one estimator; allowed: "),
         (["magellan:learned"], "allowed with --of error and --of collapse"),
         (["magellan", "--against", "observed"], "allowed with --of error"),
         (["magellan", "--of", "error", "--against", "learned"], "'learned' is compared"),

@@ -9,7 +9,7 @@ from matplotlib.text import Text
 from analysis import figures
 from analysis.figures import style
 from analysis.statistics import summaries
-from analysis.statistics.practice_shares import exploited_window_shares, of_runs, until_mastery
+from analysis.statistics.practice_shares import exploited_window_shares
 from analysis.tables import store
 from analysis.tables.grid import Algorithm, algorithm_labels
 from magellan.core.errors import InputError
@@ -142,25 +142,6 @@ def test_what_was_chosen_is_what_is_left_without_exploration(results, sampler, e
     half = synthetic.with_tables(results, practice=practice, training=training)
     _, shares = exploited_window_shares(half, Algorithm(sampler, "default"), GOAL_SPACE)
     np.testing.assert_allclose(shares, np.tile(chosen[:, None], shares.shape[1]), atol=1e-3)
-
-
-def test_practice_is_counted_until_mastery(results):
-    """By hand: windows of 500 episodes, spread evenly; without mastery all of the run."""
-    frame = until_mastery(results, Algorithm("ek_online", "default"), GOAL_SPACE)
-    assert set(frame["mastered"]) == {True, False}
-    rows = results.table("practice", sampler="ek_online")
-    for row in frame.itertuples():
-        own = rows[(rows["seed"] == row.seed) & (rows["category"] == row.category)]
-        assert row.practice == own["n"].sum()
-        until = own[own["episode"] <= row.episode]["n"].sum()
-        after = own[own["episode"] < row.episode + 500]["n"].sum()
-        assert until <= row.before <= after
-        assert row.mastered or (row.episode, row.before) == (row.end, row.practice)
-
-
-def test_a_run_of_several_experiments_counts_once(results):
-    once, twice = of_runs([results]), of_runs([results, results])
-    assert len(once) == len(twice) == 4 * len(results.runs)
 
 
 def test_an_empty_panel_gives_the_reason(fewer):

@@ -75,9 +75,7 @@ def test_sentences(row, sentence):
     [
         (0.0481, ".048"),
         (0.0003, "< .001"),
-        (1.0, "1.000"),
         (0.05, ".050"),
-        (0.0504, ".050"),
         (0.0498, ".0498"),  # three digits would not say that it is below .05
         (np.nan, ""),
     ],

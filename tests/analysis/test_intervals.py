@@ -246,12 +246,6 @@ def covered(statistic, name, world, runs):
     return coverage(statistic, next(found), world, runs, 400, BOOTSTRAP)
 
 
-def test_made_up_runs_are_like_the_observed_ones():
-    correlations = np.corrcoef(simulation.population(HALF)[0].T)
-    assert correlations[2, 3] > 0.9  # herbivore and carnivore
-    assert correlations[0, 2] < -0.6  # grasp and herbivore
-
-
 @pytest.mark.parametrize("runs", [4, 5, 8, 20])
 def test_studentised_intervals_cover_about_as_often_as_they_say(runs):
     assert covered("mean", "studentised", SPREAD, runs) > 0.92

@@ -293,7 +293,6 @@ MANIFESTS = {
 
 CONFIG, TOKENIZER, WEIGHTS = "config.json", "tokenizer.json", "model.safetensors"
 INDEX = "model.safetensors.index.json"
-LION_IS_COW = {"type": "Replace", "pattern": {"String": "lion"}, "content": "cow"}
 OWN_CODE = content("own.py", b"raise SystemExit('this was run')\n")
 config = partial(put, CONFIG)
 
@@ -326,9 +325,6 @@ BACKBONE_MODELS = {
     ),
     "reads 8 tokens at most | a prompt with an action has 2": config("max_position_embeddings", 8),
     "NaN or infinity for a prompt": config("rope_parameters.rope_theta", 0),
-    "reads 'baby cow' and 'baby lion' alike": all_of(
-        put(TOKENIZER, "normalizer", LION_IS_COW), replaced(TOKENIZER, '" lion"', '" liger"', 9)
-    ),
 }
 
 # Names of backbones: files below `made` and the cache `hub`, name, words.

@@ -31,14 +31,6 @@ def test_it_knows_all_words_and_has_no_more(model, tokenizer):
     assert model.get_input_embeddings().weight.shape == (len(CRAFT.tokenizer()), 64)
 
 
-def test_all_items_share_their_first_component(model, tokenizer):
-    rows = tokenizer.convert_tokens_to_ids([f" {name}" for name in CRAFT.things])
-    vectors = model.get_input_embeddings().weight.detach()[rows]
-    assert vectors[:, 0].tolist() == pytest.approx([0.6] * len(rows))
-    assert vectors.square().sum(dim=1).mean() == pytest.approx(1, abs=0.03)
-    assert vectors[:, 1:].mean(dim=0).abs().max() < 0.05
-
-
 @pytest.mark.slow
 def test_the_probe_is_that_of_the_card(model, tokenizer, figures):
     scores, recorded = probe_depths(reader_of(model, tokenizer)), figures["probe"]

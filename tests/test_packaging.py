@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.snippets import ROOT, imported
+from tests.snippets import ROOT, imported, run_program
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
@@ -180,3 +180,22 @@ def test_no_file_unpickles() -> None:
         "tests/integrations/test_prime_rl.py": ["import pickle"],
         "tests/test_curriculum.py": ["torch.save", "torch.load", "torch.load"],
     }
+
+
+OWN = ("magellan/worlds/little_zoo/", "magellan/pretraining/", "magellan/worlds/__init__.py")
+
+
+def test_no_module_and_no_rule_names_little_zoo():
+    for folder in ("magellan", "analysis", "workflow"):
+        for path in (ROOT / folder).rglob("*.py"):
+            name = path.relative_to(ROOT).as_posix()
+            if not name.startswith(OWN):
+                assert not [used for used in imported(path) if "little_zoo" in used], name
+    for path in (ROOT / "workflow").rglob("*.smk"):
+        assert "little_zoo" not in path.read_text(encoding="utf-8"), path
+
+
+def test_worlds_need_no_torch():
+    run_program(
+        "import sys, magellan.worlds, analysis.tables.grid; assert 'torch' not in sys.modules"
+    )

@@ -92,48 +92,38 @@ def test_a_file_that_registers_what_cannot_be_is_named_and_leaves_nothing(words,
     assert [dict(STATISTICS), dict(FIGURES)] == before
 
 
-# Bodies of functions by the words of the error.
-COMPUTED = {
-    "failed (line 4: AttributeError: 'Results' object has": "return results.tabels",
-    "gave [1, 2]; allowed: pandas": "return [1, 2]",
-    "gave the columns ['a', 'a']; allowed: texts, each once": (
+# What a function does, by the words of the error.
+WRONG = {
+    "statistic mine failed (line 4: AttributeError: 'Results' object has": "return results.tabels",
+    "statistic mine gave [1, 2]; allowed: pandas": "return [1, 2]",
+    "statistic mine gave the columns ['a', 'a']; allowed: texts, each once": (
         "import pandas\n    return pandas.DataFrame([[1, 2]], columns=['a', 'a'])"
     ),
-    "gave an index with names, ['sampler'], which a CSV file loses; allowed: columns": (
+    "statistic mine gave an index with names, ['sampler'], which a CSV file loses; allowed": (
         "return results.tables['evaluation'].groupby('sampler')[['success']].mean()"
     ),
-}
-
-
-@pytest.mark.parametrize("words", COMPUTED)
-def test_a_statistic_that_goes_wrong_is_one_line_with_its_file(words, folder, refused):
-    path = folder.parent / "mine.py"
-    path.write_text(statistic("'mine'", f"def compute(results):\n    {COMPUTED[words]}"))
-    output = folder.parent / "statistics"
-    line = refused("statistics", folder, output, "--only", "mine", *modules(path))
-    assert line.startswith(f"error: modules: '{path}': statistic mine {words}")
-    assert not output.exists()
-
-
-DRAWN = {
-    "failed (line 4: KeyError: 'nowhere')": "return statistics['success']['nowhere']",
-    "gave 'a figure'; allowed: matplotlib.figure.Figure": "return 'a figure'",
+    "figure mine gave 'a figure'; allowed: matplotlib.figure.Figure": "return 'a figure'",
     # One that cannot be laid out.
-    "failed (": (
+    "figure mine failed (": (
         "from matplotlib.figure import Figure\n    f = Figure()\n    f.text(0, 0, '$a^b^c$')\n"
         "    return f"
     ),
 }
 
 
-@pytest.mark.parametrize("words", DRAWN)
-def test_a_figure_that_goes_wrong_is_one_line_with_its_file(words, folder, statistics, refused):
-    summaries.write(statistics, folder.parent / "statistics")
-    path = folder.parent / "mine.py"
-    function = f"def draw(results, statistics, goal_space):\n    {DRAWN[words]}"
-    path.write_text(figure("'mine', 'Mine', 'Mine', ('success',)", function))
-    line = refused(*draw("mine", folder, path))
-    assert line.startswith(f"error: modules: '{path}': figure mine {words}")
+@pytest.mark.parametrize("words", WRONG)
+def test_what_goes_wrong_is_one_line_with_its_file(words, folder, statistics, refused):
+    path, output = folder.parent / "mine.py", folder.parent / "statistics"
+    if words.startswith("statistic"):
+        path.write_text(statistic("'mine'", COMPUTE.replace("...", f"\n    {WRONG[words]}")))
+        line = refused("statistics", folder, output, "--only", "mine", *modules(path))
+    else:
+        summaries.write(statistics, output)
+        function = DRAW.replace("...", f"\n    {WRONG[words]}")
+        path.write_text(figure("'mine', 'Mine', 'Mine', ('success',)", function))
+        line = refused(*draw("mine", folder, path))
+    assert line.startswith(f"error: modules: '{path}': {words}")
+    assert not (output / "mine.csv").exists()
     assert not (folder.parent / "mine.png").exists()
 
 

@@ -8,10 +8,10 @@ import subprocess
 import pytest
 
 from magellan import __version__
-from magellan.core.errors import InputError, NotFiniteError
+from magellan.core.errors import InputError
 from magellan.jobs import provenance
 from magellan.jobs.checkpoint import decode
-from magellan.jobs.provenance import LARGEST, Attempts, check_worth_trying, code_version
+from magellan.jobs.provenance import LARGEST, Attempts, code_version
 from magellan.jobs.run import train
 from magellan.model import tokenizers
 from magellan.model.files import check_backbone, model_digest
@@ -131,19 +131,6 @@ def written(folder, *lines):
     texts = (line if isinstance(line, str) else json.dumps(line) for line in lines)
     (folder / "attempts.jsonl").write_text("\n".join(texts))  # the last one is cut short
     return Attempts(folder, "abc")
-
-
-@pytest.mark.parametrize(("status", "error"), [(2, InputError), (70, NotFiniteError)])
-def test_what_failed_for_good_ends_the_same_way_again(status, error, tmp_path):
-    end = {"attempt": 1, "reason": "error: update 4: critic_loss is nan", "status": status}
-    written(tmp_path, START, end)
-    with pytest.raises(error, match=r"^update 4: critic_loss is nan$"):
-        check_worth_trying(tmp_path, "abc")
-    check_worth_trying(tmp_path, "another run")
-    killed = {**START, "attempt": 2}
-    for lines in ((), (START, END), (START, {**END, "status": 75}), (START, end, killed)):
-        written(tmp_path, *lines)
-        check_worth_trying(tmp_path, "abc")
 
 
 LINES = [

@@ -7,18 +7,27 @@ mappings from the words of the error to the change.
 import itertools
 import json
 import shlex
+import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 import analysis.__main__
 import magellan.cli
-from magellan.config import resolve_run
+from analysis.statistics import summaries
+from analysis.tables import store
+from analysis.tables.manifests import MANIFEST
+from magellan.config import flat_keys, identity, load_experiment, read_yaml, resolve_run, run_model
+from magellan.config.resolve import nested
+from magellan.core.errors import InputError
 from magellan.worlds.little_zoo.goals import parse_goal_space
+from tests.analysis import synthetic
 from tests.snippets import ROOT, contents
 
 Change = Callable[[Path], object]
@@ -274,7 +283,6 @@ TABLES = {
 
 # --- the manifest of combined tables -------------------------------------------------------------
 
-MANIFEST = "manifest.json"
 manifest = partial(put, MANIFEST)
 MANIFESTS = {
     "'runs' | twice": content(MANIFEST, b'{"runs": [], "runs": []}'),
@@ -447,3 +455,120 @@ def test_unspoiled_inputs_are_accepted(places, tmp_path):
     assert len(list(out.iterdir())) > 5
     resolve_run("smoke", [{"backbone": {"model": str(ZOO_MINI)}}])
     assert sum(parse_goal_space("8-4-2-1-1")) == 16
+
+
+@pytest.fixture(scope="session")
+def places(tmp_path_factory) -> dict[str, Path]:
+    """Good inputs by the names that the cases use; tests must not change them."""
+    root = tmp_path_factory.mktemp("good")
+    declared = synthetic.experiment(("random", "magellan"), bootstrap_repetitions=100)
+    runs = synthetic.write_runs(root, declared, episodes=2_000)
+    results = store.combine(runs, declared)
+    store.write(results, root / "tables")
+    summaries.write(summaries.compute(results), root / "statistics")
+    shutil.copytree(root / "statistics", root / "broken")
+    (root / "broken" / "aggregates.csv").write_bytes(b"")
+    (root / "file").touch()
+    return {
+        "SOURCE": root,
+        "TABLES": root / "tables",
+        "STATISTICS": root / "statistics",
+        "BROKEN": root / "broken",
+        "RUN": runs[0],
+        "FILE": root / "file",
+    }
+
+
+@pytest.fixture
+def spoiled(tmp_path):
+    """Copy a folder into the test's own, change it and return the copy."""
+
+    def spoil(folder: Path, change) -> Path:
+        copy = tmp_path / "spoiled"
+        shutil.copytree(folder, copy)
+        change(copy)
+        return copy
+
+    return spoil
+
+
+def outcome(function, *arguments):
+    """Return a function's result, or its one-line error."""
+    try:
+        return function(*arguments), None
+    except InputError as error:
+        return None, str(error)
+
+
+JUNK = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.integers(-(2**70), 2**70),
+    st.floats(),
+    st.text(max_size=8),
+    st.binary(max_size=4),
+    st.dates(),
+    st.lists(st.one_of(st.integers(-2, 9), st.text(max_size=2), st.none()), max_size=3),
+    st.dictionaries(st.one_of(st.text(max_size=3), st.integers()), st.integers(), max_size=2),
+)
+DEFAULTS = run_model()().model_dump()
+KEYS = dict.fromkeys([*DEFAULTS, *flat_keys(DEFAULTS)])
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_any_value_of_a_run_key_is_taken_or_refused_by_key(key):
+    @settings(max_examples=25)
+    @given(JUNK)
+    def check(value):
+        config, line = outcome(resolve_run, "smoke", [nested(key.split("."), value)])
+        if config is None:
+            # Of two incompatible keys either may be named first.
+            assert line.startswith(("goal_space = ", key)) or f" {key} = " in line
+        else:
+            text = json.dumps(config.model_dump(mode="json"), allow_nan=False)
+            assert type(config).model_validate(json.loads(text)) == config
+            assert len(identity(config)) == 16
+
+    check()
+
+
+YAML_TEXT = st.one_of(
+    st.text(max_size=40),
+    st.text("ab:-[]{}#&*!|>\"'\n\t 01.,?%@~<=", max_size=40),
+    st.binary(max_size=40),
+)
+
+
+@settings(max_examples=300)
+@given(text=YAML_TEXT)
+def test_any_file_is_a_mapping_or_refused_by_name(tmp_path, text):
+    path = tmp_path / "any.yaml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"))
+    values, line = outcome(read_yaml, path)
+    if values is None:
+        assert line.startswith(f"config file: {path}")
+        return
+    assert isinstance(values, dict)
+    experiment, line = outcome(load_experiment, values)
+    assert experiment is not None or line
+
+
+CSV_NAMES = tuple(f"{name}.csv" for name in store.TABLES)
+
+
+@pytest.fixture
+def folder(places, spoiled):
+    return spoiled(places["TABLES"], lambda copy: None)
+
+
+@settings(max_examples=60)
+@given(name=st.sampled_from((*CSV_NAMES, MANIFEST)), data=st.data())
+def test_a_file_that_lost_its_end_is_refused(folder, name, data):
+    good = (folder / name).read_bytes()
+    kept = data.draw(st.integers(0, len(good.rstrip()) - 1))
+    (folder / name).write_bytes(good[:kept])
+    _, line = outcome(store.load, folder)
+    (folder / name).write_bytes(good)
+    assert line is not None
+    assert name in line

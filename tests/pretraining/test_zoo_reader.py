@@ -10,6 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from magellan.core.codec import Codec
+from magellan.model import tokenizers
 from magellan.model.files import check_backbone
 from magellan.pretraining.build import RECIPES, ReadingRecipe, make_model, object_rows, pretrain
 from magellan.pretraining.play import random_play
@@ -17,8 +18,7 @@ from magellan.pretraining.probe import SETS, probe, probe_goals, reader_of
 from magellan.pretraining.reading import QUESTIONS, Ids, invented_objects, right_answers
 from magellan.pretraining.tokenizer import build_tokenizer
 from magellan.pretraining.wheel import centroid_accuracy
-from magellan.worlds import SPLITS
-from magellan.worlds.little_zoo import GoalSpace, LittleZooVector
+from magellan.worlds import SPLITS, WORLDS
 from magellan.worlds.little_zoo.vocabulary import (
     HELD_OUT_OBJECTS,
     KIND_OF,
@@ -50,6 +50,7 @@ def test_the_probe_separates_possible_goals_and_finds_little_in_a_model_that_doe
 
 def test_answers_are_no_words_of_the_model(model, tokenizer):
     """Same vocabulary as zoo-mini, and no weights beside those of a Llama."""
+    assert tokenizers.problem(tokenizer, WORLDS["little_zoo"]) is None
     assert tokenizer.get_vocab() == AutoTokenizer.from_pretrained(OLD).get_vocab()
     assert model.get_input_embeddings().weight.shape == (len(tokenizer), 64)
 
@@ -66,22 +67,6 @@ def test_held_out_objects_sit_with_their_kind(folder, tokenizer):
     assert f"{accuracy:.3f} of\n  12 objects" in (folder / "README.md").read_text()
     shuffled = np.random.default_rng(0).permutation(vectors[kept])
     assert centroid_accuracy(shuffled, kinds[kept], held_out[kept]) < 0.7
-
-
-def test_tokenizer_is_lossless_and_complete(tokenizer):
-    codec, rng = Codec(tokenizer), np.random.default_rng(0)
-    spaces = [GoalSpace.named("2500", 0), GoalSpace.draw((9, 9, 9, 9, 9), 0, "unseen")]
-    for goals in spaces:
-        env = LittleZooVector(32)
-        drawn = [goals.goal(int(i)) for i in rng.integers(len(goals), size=32)]
-        env.reset(seed=0, options={"goals": drawn})
-        for _ in range(15):
-            texts = [*env.prompts(), *itertools.chain.from_iterable(env.possible_actions)]
-            for text, ids in zip(texts, codec.encode(texts), strict=True):
-                assert tokenizer.unk_token_id not in ids, text
-                assert tokenizer.decode(ids) == text
-            _, _, *ends, _ = env.step([int(rng.integers(len(a))) for a in env.possible_actions])
-            env.reset(options={"reset_mask": ends[0] | ends[1]})
 
 
 def test_random_play_has_no_held_out_object_and_pursues_no_goal():

@@ -233,15 +233,11 @@ CASES = {
     "samplers.estimator: one without uncertainty": lambda: make(
         "vds", settings={"samplers": {"estimator": "per_goal"}}
     ),
-    "embed: an array of shape (1,) for 1 texts": lambda: Curriculum(
-        GOALS, embed=lambda texts: [1.0]
-    ),
+    "embed: an array of shape (1,)": lambda: Curriculum(GOALS, embed=lambda texts: [1.0]),
     "embed: one that changes (`nonstationary`) is not": lambda: make("vds", embed=Moving()),
     "advantage: missing": lambda: make("plr").update([0], [1]),
     "groups: none given; the sampler ek_online chooses": lambda: Curriculum(GOALS, "ek_online"),
-    "groups: 2 is not allowed; allowed: one for each of 12": lambda: make(
-        "online", groups=["a", "b"], order=None
-    ),
+    "groups: 2 is not allowed": lambda: make("online", groups=["a", "b"], order=None),
     "order: none given; the sampler adarft needs one": lambda: make("adarft", order=None),
     "goals: empty, or not all strings": lambda: Curriculum([], "random"),
     "play: none given; the estimator evaluated_buckets": lambda: make("ek_eval", play=None),
@@ -249,21 +245,15 @@ CASES = {
         "online", settings={"samplers": {"epsilon_end": 2}}
     ),
     "indices: 12 is not allowed; allowed: 0 to 11": lambda: make("random").update([12], [1]),
-    "keys: ['a', 'a'] is not allowed; allowed: another": lambda: Curriculum(
-        ["x", "y"], "random", keys=["a", "a"]
-    ),
+    "keys: ['a', 'a'] is not": lambda: Curriculum(["x", "y"], "random", keys=["a", "a"]),
     "gate: its answer: [True] is not allowed; allowed: a bool for each of 2": lambda: make(
         "random"
     ).admitted([0, 1], [1.0, 0.0], lambda groups: np.array([True])),
     "n: 13 is not allowed; allowed: 0 to 12, the goals": lambda: make("random").sample(13, False),
     "outcomes: shapes of goals, success": lambda: make("random").update([1], [0, 1]),
-    "indices: 'grow tiger' is not a goal; allowed: 0 to 11, or": lambda: make("random").update(
-        ["grow tiger"], [1]
-    ),
+    "indices: 'grow tiger' is not a goal": lambda: make("random").update(["grow tiger"], [1]),
     "n: 2.5 is not allowed; allowed: a whole number >= 0": lambda: make("random").sample(2.5),
-    "impossible: ['grows'] is not allowed; allowed: a list": lambda: make(
-        "random", impossible=["grows"]
-    ),
+    "impossible: ['grows'] is not allowed": lambda: make("random", impossible=["grows"]),
     "sampler: random has no estimator": lambda: make("random").competence(),
     "curriculum: a state of random is not allowed": lambda: make("online").load_state_dict(
         make("random").state_dict()

@@ -68,16 +68,14 @@ def test_every_declared_run_is_either_there_or_listed_as_missing(partial):
     assert results.seed_counts(FULL) == (2, 3, 3, 1)
 
 
-@pytest.mark.parametrize(
-    "run",
-    [Run("online", "default", FULL, 1), Run("online", "default", FULL, 9), MISSING[0]],
-    ids=["a run that is there", "an undeclared run", "twice"],
-)
-def test_a_wrong_list_of_missing_runs_is_refused(partial, run):
+def test_a_wrong_list_of_missing_runs_is_refused(partial):
+    """It names a run that is there, an undeclared one, or one twice."""
     results, _ = partial
-    missing = [*results.manifest["missing"], dict(run._asdict(), reason="", log=None)]
-    with pytest.raises(InputError, match=r"cannot be listed|seed 9"):
-        store.diagnose(synthetic.with_manifest(results, missing=missing))
+    there, undeclared = (Run("online", "default", FULL, seed) for seed in (1, 9))
+    for run in (there, undeclared, MISSING[0]):
+        missing = [*results.manifest["missing"], dict(run._asdict(), reason="", log=None)]
+        with pytest.raises(InputError, match=r"cannot be listed|seed 9"):
+            store.diagnose(synthetic.with_manifest(results, missing=missing))
 
 
 def test_samplers_without_a_hole_have_the_statistics_of_the_whole_grid(partial, folder):
@@ -110,9 +108,8 @@ def test_the_others_rest_on_the_runs_that_are_there(partial):
         assert (HALF, "magellan") not in runs.index
     evaluation = results.table("evaluation", sampler="random", goal_space=FULL, split="unseen")
     last = evaluation[evaluation["episode"] == 4_000]
-    rows = statistics["aggregates"].set_index(
-        ["goal_space", "split", "score", "sampler", "statistic"]
-    )
+    keys = ["goal_space", "split", "score", "sampler", "statistic"]
+    rows = statistics["aggregates"].set_index(keys)
     row = rows.loc[(FULL, "unseen", "final", "random", "mean")]
     assert row["value"] == pytest.approx(last["success"].mean())
     single = rows.loc[(FULL, "unseen", "final", "magellan", "mean")]
@@ -154,51 +151,33 @@ def killed(folder, log):
     Attempts(folder, "hash").begin(None)
 
 
-def job_log(text):
-    return lambda folder, log: log.write_text(text)
+def finished(folder, log, run=RUN, **changes):
+    synthetic.write_run(folder, run, episodes=1_000)
+    path = folder / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-def manifest(**changes):
-    def write(folder, log):
-        synthetic.write_run(folder, RUN, episodes=1_000)
-        path = folder / "manifest.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-
-    return write
-
-
-def another_identity(folder, log):
-    """A finished run of another configuration in the place of this one."""
-    (other,) = synthetic.plan(DECLARED | {"overrides": {"agent": {"gamma": 0.5}}})
-    synthetic.write_run(folder, other, episodes=1_000)
-
-
-REASONS = {
-    "never begun": (lambda folder, log: None, "not started", None),
-    "last attempt": (attempt, "not finite: a b", "run"),
-    "killed": (killed, coverage.NO_END, "run"),
-    "refused before it began": (
-        job_log("half way\nerror: \x1b[31mnowhere\n\n"),
-        "error: \\x1b[31mnowhere",
-        "job",
-    ),
-    "tables deleted": (manifest(), coverage.FILES_GONE, None),
-    "other configuration": (
-        another_identity,
-        "complete, but not the planned run: agent.gamma is 0.5 in the run and 0.99 in",
+(OTHER,) = synthetic.plan(DECLARED | {"overrides": {"agent": {"gamma": 0.5}}})
+ERROR = "half way\nerror: \x1b[31mnowhere\n\n"
+DIFFERS = "complete, but not the planned run: agent.gamma is 0.5 in the run and 0.99 in"
+# What there is of a run, the reason, and which log.
+REASONS = [
+    (lambda folder, log: None, coverage.NOT_STARTED, None),
+    (attempt, "not finite: a b", "run"),
+    (killed, coverage.NO_END, "run"),
+    (lambda folder, log: log.write_text(ERROR), "error: \\x1b[31mnowhere", "job"),
+    (finished, coverage.FILES_GONE, None),
+    (lambda *where: finished(*where, OTHER), DIFFERS, None),
+    (
+        lambda *where: finished(*where, status="running"),
+        "manifest.json: status: 'running' is",
         None,
     ),
-    "broken manifest": (
-        manifest(status="running"),
-        "manifest.json: status: 'running' is not allowed",
-        None,
-    ),
-}
+]
 
 
-@pytest.mark.parametrize("case", REASONS)
-def test_a_missing_run_has_its_reason_and_its_log(tmp_path, case):
-    write, reason, log = REASONS[case]
+@pytest.mark.parametrize(("write", "reason", "log"), REASONS)
+def test_a_missing_run_has_its_reason_and_its_log(tmp_path, write, reason, log):
     folder, printed = tmp_path / RUN.path, coverage.job_log(tmp_path, RUN)
     folder.mkdir(parents=True)
     printed.parent.mkdir(parents=True)

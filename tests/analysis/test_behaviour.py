@@ -24,14 +24,6 @@ def results(tmp_path_factory):
     return synthetic.combined(tmp_path_factory.mktemp("runs"), seeds=(0, 1, 2), episodes=8_000)
 
 
-def flat_evaluation(results):
-    """Evaluations in which `online` never reaches a training goal, and which rows these are."""
-    evaluation = results.tables["evaluation"].copy()
-    online = (evaluation["sampler"] == "online") & (evaluation["split"] == "train")
-    evaluation.loc[online, "success"] = 0.0
-    return evaluation, online
-
-
 def test_a_shift_is_found():
     points = np.arange(0, 16_001, 1_000)
     observed = 1 / (1 + np.exp(-(points - 6_000) / 800))
@@ -101,7 +93,9 @@ def test_exploration_is_over_the_arms_of_the_estimator(results, algorithm, confi
 
 
 def test_collapses_are_counted_and_what_is_learnt_at_the_end(results):
-    evaluation, online = flat_evaluation(results)
+    evaluation = results.tables["evaluation"].copy()
+    online = (evaluation["sampler"] == "online") & (evaluation["split"] == "train")
+    evaluation.loc[online, "success"] = 0.0
     grasp = online & (evaluation["category"] == "grasp")
     points = sorted(evaluation["episode"].unique())
     for point, success in zip(points, (0.6, 0.1, 0.9, 0.3, 0.1, 0.51, 0.51), strict=False):

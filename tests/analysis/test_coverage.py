@@ -41,15 +41,11 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def there(folder):
-    runs = [run for run in PLAN if coverage.run_of(run.declared()) not in MISSING]
-    return [folder / run.path for run in runs]
-
-
-@pytest.fixture(scope="module")
-def partial(there, tmp_path_factory):
+def partial(folder, tmp_path_factory):
     """Tables with holes, written and read again, and their statistics."""
     tables = tmp_path_factory.mktemp("tables")
+    runs = [run for run in PLAN if coverage.run_of(run.declared()) not in MISSING]
+    there = [folder / run.path for run in runs]
     store.write(store.combine(there, EXPERIMENT, incomplete=tables / "nothing"), tables)
     results = store.load(tables)
     return results, summaries.compute(results)

@@ -157,21 +157,16 @@ def test_what_was_measured_at_an_evaluation_is_its_truth():
     assert judged["success"].tolist() == pytest.approx([1 / 8, 2 / 8, 3 / 8])
 
 
-REFERENCE = ROOT / "results" / "reference"
-
-
 WORLD = WORLDS["simulated"]
 TOGETHER, WINDOW = 8, 40
 
 
 @pytest.fixture(scope="module")
 def study():
-    return store.load(REFERENCE / "simulated")
+    return store.load(ROOT / "results/reference/simulated")
 
 
-@pytest.fixture(scope="module")
-def practice():
-    """What a real learner practised, in windows, and the skills that it had after each."""
+def test_skills_are_those_of_a_learner_with_this_practice():
     goals = WORLD.goals("60-60-20-132-132", 0)
     env, rng = WORLD.environment(TOGETHER), np.random.default_rng(5)
     rows, skills = [], {}
@@ -185,11 +180,7 @@ def practice():
             rows += [(episode, kind, n) for kind, n in zip(KINDS, kinds, strict=True)]
             skills[episode] = env.skills
             kinds = np.zeros(len(KINDS), dtype=int)
-    return pd.DataFrame(rows, columns=["episode", "category", "n"]), skills
-
-
-def test_skills_are_those_of_the_learner(practice):
-    frame, skills = practice
+    frame = pd.DataFrame(rows, columns=["episode", "category", "n"])
     estimated = estimation.skills_of(frame, 800)
     assert estimated.shape == (801, len(KINDS))
     assert skills[800][0] > 0.5

@@ -30,12 +30,6 @@ def good(folders):
     return store.combine(folders, DECLARED)
 
 
-@pytest.fixture
-def folder(good, tmp_path):
-    store.write(good, tmp_path / "tables")
-    return tmp_path / "tables"
-
-
 def edit(path, change):
     manifest = json.loads(path.read_text())
     change(manifest)
@@ -47,14 +41,6 @@ def at_small(manifest):
     return next(run for run in manifest["runs"] if run["variant"] == "small")
 
 
-def with_counted(run, key, value):
-    """A run that agrees with itself and has another value."""
-    run["counted"][key] = value
-    section, _, name = key.partition(".")
-    run["config"][section][name] = value
-    run["identity"] = hash_of(run["counted"])
-
-
 def test_overrides_are_kept_as_the_runs_have_them(good):
     """YAML reads 1e-4 as a word; the manifest has the number."""
     assert good.experiment["overrides"] == {"agent": {"gamma": 0.9, "learning_rate": 1e-4}}
@@ -62,7 +48,10 @@ def test_overrides_are_kept_as_the_runs_have_them(good):
 
 
 def other_value(manifest):
-    with_counted(at_small(manifest), "agent.gamma", 0.5)
+    """A run that agrees with itself and has another value."""
+    run = at_small(manifest)
+    run["counted"]["agent.gamma"] = run["config"]["agent"]["gamma"] = 0.5
+    run["identity"] = hash_of(run["counted"])
     for entry, run in zip(manifest["plan"], manifest["runs"], strict=True):
         entry["identity"] = run["identity"]
 
@@ -103,7 +92,10 @@ REFUSED = {
 
 
 @pytest.fixture
-def with_backbones(folder):
+def with_backbones(good, tmp_path):
+    folder = tmp_path / "tables"
+    store.write(good, folder)
+
     def change(manifest):
         for run in manifest["runs"]:
             run |= {"backbone": {"model": "zoo-mini", "sha256": "a" * 64}, "tokens": "c" * 64}

@@ -19,11 +19,6 @@ SPACE = synthetic.GOAL_SPACE
 MAGELLAN, RANDOM = Algorithm("magellan", "default"), Algorithm("random", "default")
 
 
-def success_at(results, **where):
-    (success,) = results.table("evaluation", **where)["success"]
-    return success
-
-
 @pytest.mark.parametrize("seeds", [(0, 1), (1, 0)])
 def test_rows_are_seeds_as_declared_and_columns_are_categories(runs, seeds):
     results = store.combine(runs, synthetic.experiment(seeds=seeds))
@@ -31,8 +26,8 @@ def test_rows_are_seeds_as_declared_and_columns_are_categories(runs, seeds):
     assert curves.shape == (2, 4, 9)
     where = {"sampler": "magellan", "split": "unseen", "episode": 4_000}
     for seed, column, category in [(1, 0, "grasp"), (0, 2, "grow_herbivore")]:
-        expected = success_at(results, seed=seed, category=category, **where)
-        assert curves[seeds.index(seed), column, 4] == expected
+        (row,) = results.table("evaluation", seed=seed, category=category, **where).itertuples()
+        assert curves[seeds.index(seed), column, 4] == row.success
 
 
 def test_success_rows_hold_mean_and_range_of_the_seeds(results, statistics):

@@ -70,7 +70,8 @@ def made(rows):
 
 
 def test_every_attempt_records_what_it_was_made_with(tmp_path, monkeypatch):
-    speeds, code = iter([50.04, 25.0]), iter(["first", "second.dirty", "too late"])
+    code = iter(["first", "refused", "second.dirty", "too late"])
+    speeds = iter([50.04, 25.0])
     monkeypatch.setattr(provenance, "cpu_model", lambda: "A Processor 1234")
     monkeypatch.setattr(provenance, "core_speed", lambda: next(speeds))
     monkeypatch.setattr(provenance, "code_version", lambda: f"0.1.0+{next(code)}")

@@ -112,19 +112,15 @@ def can_be_reached(verb: int, target: int, scene: list[int]) -> bool:
     return target in carnivores and bool(present & plants) and bool(present & herbivores)
 
 
-def answers_to(*prompts: str) -> list[list[int]]:
-    tokenizer = build_tokenizer(list(OBJECTS))
-    tokens = Codec(tokenizer).encode(prompts)
-    return right_answers(tokens, Ids.of(tokenizer)).tolist()
-
-
 def test_answers_by_hand():
     lines = "You see: {}\nYou are standing on: {}\nInventory ({}/2): {}\nAction: "
     sight = "Goal: Grow lion\n" + lines.format("door, baby lion, water", "water", 0, "empty")
     hand = "Goal: Grasp cow\n" + lines.format("door, carrot", "nothing", 1, "baby cow")
     under = "Goal: Grasp door\n" + lines.format("door, door", "door", 0, "empty")
     # in sight, in hand, underfoot, kind, verb, then furniture, plant, herbivore, carnivore, supply
-    assert answers_to(sight, hand, under) == [
+    reader = build_tokenizer(list(OBJECTS))
+    tokens = Codec(reader).encode([sight, hand, under])
+    assert right_answers(tokens, Ids.of(reader)).tolist() == [
         [1, 0, 0, 3, 1, 1, 0, 0, 1, 1],
         [0, 1, 0, 2, 0, 1, 1, 0, 0, 0],
         [1, 0, 1, 0, 0, 1, 0, 0, 0, 0],

@@ -29,10 +29,6 @@ def random_goals(split, count, seed=0):
     return GoalSpace(codes, split)
 
 
-def some_of_each(split, count):
-    return GoalSpace.draw((count,) * 5, seed=1, split=split)
-
-
 def shortest_solution(goal):
     """Steps of the shortest play that reaches the goal within its horizon, None without one."""
     scene = tuple(object_id(name) for name in goal.objects)
@@ -55,7 +51,7 @@ def shortest_solution(goal):
 @BOTH
 def test_exactly_the_feasible_goals_can_be_solved_within_the_horizon(split):
     shortest = {category: set() for category in CATEGORIES}
-    for goals in (some_of_each(split, 60), random_goals(split, 150)):
+    for goals in (GoalSpace.draw((60,) * 5, 1, split), random_goals(split, 150)):
         for position in range(len(goals)):
             goal = goals.goal(position)
             shortest[goal.category].add(shortest_solution(goal))

@@ -81,12 +81,6 @@ def chosen(folder: str) -> str:
     return in_table(table.columns, table.rows)
 
 
-def until_half(at: np.ndarray, flags: np.ndarray) -> str:
-    """When half of the runs have mastered a category; empty if fewer ever do."""
-    half = median_time(kaplan_meier(at, flags))
-    return "" if np.isnan(half) else f"{half:,.0f}"
-
-
 def finding(
     folder: str = "samplers",
     variants: Sequence[str] = ("base",),
@@ -100,8 +94,9 @@ def finding(
         areas = [f"{success(folder, *algorithm, split).mean():.2f}" for split in SPLITS]
         mastered = []
         for at, flags in times_of(results, algorithm, "25k", "train").values():
-            half = until_half(at, flags)
-            mastered.append(f"{flags.sum()} of {len(flags)}{half and ', '}{half}")
+            half = median_time(kaplan_meier(at, flags))  # nan if fewer than half ever do
+            when = "" if np.isnan(half) else f", {half:,.0f}"
+            mastered.append(f"{flags.sum()} of {len(flags)}{when}")
         label = f"`{algorithm.sampler}`" if len(variants) == 1 else named(algorithm)
         rows.append([label, *areas, *mastered])
     header = ["sampler", "success over training", "unseen goals"]

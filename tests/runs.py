@@ -69,24 +69,14 @@ def tables(folder: Path) -> dict[str, bytes]:
     return {name: (folder / f"{name}.csv").read_bytes() for name in COLUMNS if name not in OPTIONAL}
 
 
-def metadata_of(content: bytes) -> dict[str, str]:
-    """What a checkpoint file says beside its tensors."""
-    length = int.from_bytes(content[:8], "little")
-    return json.loads(content[8 : 8 + length])["__metadata__"]
-
-
-def signed(metadata: dict[str, str], tensors: dict) -> bytes:
-    """A checkpoint with a matching checksum."""
-    return save(tensors, {**metadata, "sha256": checkpoint._checksum(metadata, tensors)})
-
-
 def forge(path: Path, where: str, value: Any) -> None:
     """Put another value, or that of a function of the tensor there, into a checkpoint's state.
 
     The checksum matches. A part `*` of the place is the first key.
     """
     content = path.read_bytes()
-    metadata, tensors = metadata_of(content), load(content)
+    length = int.from_bytes(content[:8], "little")
+    metadata, tensors = json.loads(content[8 : 8 + length])["__metadata__"], load(content)
     tree = inner = json.loads(metadata["state"])
 
     def key_of(part: str) -> Any:
@@ -100,7 +90,9 @@ def forge(path: Path, where: str, value: Any) -> None:
         tensors[name] = value(tensors[name])
     else:
         inner[key_of(last)] = value
-    path.write_bytes(signed({**metadata, "state": json.dumps(tree)}, tensors))
+    metadata["state"] = json.dumps(tree)
+    metadata["sha256"] = checkpoint._checksum(metadata, tensors)
+    path.write_bytes(save(tensors, metadata))
 
 
 def refusal(call, *arguments, **named) -> str:

@@ -204,17 +204,14 @@ def test_a_goal_space_has_one_name(name, canonical):
     assert parse_goal_space(canonical) == parse_goal_space(name)
 
 
-def experiment(**values):
-    return load_experiment({"preset": "smoke", "goal_spaces": ["2500"], "seeds": [3, 4], **values})
-
-
 def test_a_variant_is_run_by_the_samplers_to_which_it_makes_a_difference():
     variants = {
         "plain": {},
         "window": {"competence": {"delay": 3_200}},
         "slow": {"agent": {"gamma": 0.5}},
     }
-    runs = grid(experiment(samplers=["random", "magellan"], seeds=[3], variants=variants))
+    declared = {"preset": "smoke", "goal_spaces": ["2500"], "seeds": [3], "variants": variants}
+    runs = grid(load_experiment({**declared, "samplers": ["random", "magellan"]}))
     assert [(r.sampler, r.variant) for r in runs] == [
         ("random", "plain"),
         ("random", "slow"),

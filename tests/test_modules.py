@@ -74,20 +74,14 @@ def test_an_estimator_that_a_sampler_brings_itself_has_the_samplers_name(tmp_pat
     assert b",mine,train,grasp," in (tmp_path / "run/competence.csv").read_bytes()
 
 
-def registers(arguments):
-    return (
-        "from magellan.samplers import register_sampler\n"
-        f"@register_sampler({arguments})\ndef build(parts, settings): ...\n"
-    )
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [("1 / 0", "ZeroDivisionError"), ("'magellan'", "sampler: name 'magellan' is taken by")],
 )
 def test_a_broken_file_is_named_and_leaves_nothing(text, words, tmp_path):
     path = tmp_path / "broken.py"
-    path.write_text(registers(text))
+    imported = "from magellan.samplers import register_sampler"
+    path.write_text(f"{imported}\n@register_sampler({text})\ndef build(parts, settings): ...\n")
     before = list(SAMPLERS), list(ESTIMATORS)
     with pytest.raises(InputError, match=f"^modules: .*{words}"):
         load_modules([str(path)])

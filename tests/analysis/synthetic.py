@@ -11,7 +11,6 @@ import pandas as pd
 
 from analysis.figures import FIGURES
 from analysis.tables import store
-from analysis.tables.grid import run_of
 from analysis.tables.printing import render
 from analysis.tables.results import SPLITS, TABLES, Results
 from magellan.config import counted, estimators_of, grid, load_experiment
@@ -58,10 +57,6 @@ VARIED = experiment(("online", "magellan"), variants=VARIANTS)
 
 def plan(declared: dict) -> list:
     return grid(load_experiment(declared))
-
-
-def planned(declared: dict, *run):
-    return next(entry for entry in plan(declared) if run_of(entry.declared()) == run)
 
 
 class Learner:

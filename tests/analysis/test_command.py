@@ -18,23 +18,18 @@ from tests.analysis.test_claims import with_rows
 from tests.snippets import ROOT
 
 
-@pytest.fixture
-def full_disk(monkeypatch):
-    """Nothing more can be written, from the second write on."""
-    real, count = os.write, iter(range(10**6))
+def test_on_a_full_disk_a_command_names_the_file_and_leaves_no_half(
+    folder, tmp_path, monkeypatch, refused
+):
+    real, count, output = os.write, iter(range(10**6)), tmp_path / "statistics"
 
     def write(descriptor, content):
+        """From the second write on the disk is full."""
         if next(count) > 0:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return real(descriptor, content)
 
     monkeypatch.setattr(os, "write", write)
-
-
-def test_on_a_full_disk_a_command_names_the_file_and_leaves_no_half(
-    folder, tmp_path, full_disk, refused
-):
-    output = tmp_path / "statistics"
     line = refused("statistics", folder, output)
     first, second, *_ = summaries.STATISTICS
     assert line == f"error: {output}/{second}.csv cannot be written (No space left on device)\n"

@@ -92,20 +92,6 @@ def test_a_save_that_fails_loses_nothing(nth, saved):
     assert not list(saved.folder.glob("*.part"))
 
 
-def check_falls_back(checkpoints: Checkpoints, content: bytes) -> None:
-    """With this content, the newest is set aside and the one before it is used."""
-    before, newest = checkpoints.paths()
-    newest.write_bytes(content)
-    loaded = checkpoints.load()
-    assert (loaded.path, list(loaded.damaged)) == (before, [newest])
-    assert newest.read_bytes() == content  # looking changes nothing
-    assert checkpoints.set_aside(loaded) == f"{newest.name}.damaged"
-    assert number_of(checkpoints) == 2
-    assert newest.with_name(f"{newest.name}.damaged").read_bytes() == content
-    checkpoints.save(state(4))
-    assert number_of(checkpoints) == 4
-
-
 def flipped(content: bytes, where: float) -> bytes:
     """With one wrong bit; half of the cases hit the header."""
     changed = bytearray(content)
@@ -124,10 +110,19 @@ DAMAGE = [
 
 @pytest.mark.parametrize("case", DAMAGE)
 def test_a_damaged_or_foreign_file_is_noticed(case, saved):
-    good = saved.paths()[-1].read_bytes()
-    if isinstance(case, float):
-        case = flipped(good, case)
-    check_falls_back(saved, good[:case] if isinstance(case, int) else case)
+    before, newest = saved.paths()
+    good = newest.read_bytes()
+    content = flipped(good, case) if isinstance(case, float) else case
+    content = good[:case] if isinstance(case, int) else content
+    newest.write_bytes(content)
+    loaded = saved.load()
+    assert (loaded.path, list(loaded.damaged)) == (before, [newest])
+    assert newest.read_bytes() == content  # looking changes nothing
+    assert saved.set_aside(loaded) == f"{newest.name}.damaged"
+    assert number_of(saved) == 2
+    assert newest.with_name(f"{newest.name}.damaged").read_bytes() == content
+    saved.save(state(4))
+    assert number_of(saved) == 4
 
 
 @pytest.mark.parametrize("version", ["3", "1000"])

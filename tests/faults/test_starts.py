@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from magellan.config import RunConfig, beginning
+from magellan.config import beginning
 from tests.faults.conftest import config
 from tests.faults.promises import OTHER_UNTOUCHED, SAME, fault, listed
 from tests.runs import contents, forge, tables, trained
@@ -43,13 +43,6 @@ class Begun(NamedTuple):
         return ("--start", str(self.start), "--set", f"phases={json.dumps(PHASES[self.of])}")
 
 
-def first_of(of: str) -> RunConfig:
-    """Configuration of the run that another one starts from."""
-    if of == "kept":
-        return config(SAMPLER, budget={"keep_every": POINT})
-    return beginning(config(SAMPLER, phases=PHASES[of]))
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """Tables of an uninterrupted run with phases."""
@@ -65,7 +58,11 @@ def whole(tmp_path_factory):
 @pytest.fixture(scope="module")
 def good(tmp_path_factory):
     """Folders of the first runs."""
-    return cache(lambda name: trained(first_of(name), tmp_path_factory.mktemp(name)))
+    first = {
+        "kept": config(SAMPLER, budget={"keep_every": POINT}),
+        "ended": beginning(config(SAMPLER, phases=PHASES["ended"])),
+    }
+    return cache(lambda name: trained(first[name], tmp_path_factory.mktemp(name)))
 
 
 @pytest.fixture

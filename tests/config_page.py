@@ -27,11 +27,6 @@ LISTED = ("reference", "paper")
 """Presets whose values are listed."""
 
 
-def main() -> None:
-    """Update the tables between the markers of the README."""
-    README.write_text(updated(README.read_text(encoding="utf-8")), encoding="utf-8")
-
-
 def updated(text: str) -> str:
     """The README with updated tables."""
     for name, table in (("experiment", experiment_table()), ("run", run_tables())):
@@ -117,4 +112,4 @@ def _listed(rows: Iterable[tuple[str, ...]]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    README.write_text(updated(README.read_text(encoding="utf-8")), encoding="utf-8")

@@ -91,27 +91,19 @@ REFUSED = {
 }
 
 
-@pytest.fixture
-def with_backbones(good, tmp_path):
-    folder = tmp_path / "tables"
-    store.write(good, folder)
-
-    def change(manifest):
+@pytest.mark.parametrize("pattern", REFUSED)
+def test_tables_with_another_run_are_refused_in_one_line(good, pattern, refused, tmp_path):
+    def with_backbones(manifest):
         for run in manifest["runs"]:
             run |= {"backbone": {"model": "zoo-mini", "sha256": "a" * 64}, "tokens": "c" * 64}
         del manifest["runs"][0]["tokens"]  # as older runs
 
-    edit(folder / "manifest.json", change)
-    return folder
-
-
-@pytest.mark.parametrize("pattern", REFUSED)
-def test_tables_with_another_run_are_refused_in_one_line(
-    with_backbones, pattern, refused, tmp_path
-):
-    store.load(with_backbones)
-    edit(with_backbones / "manifest.json", REFUSED[pattern])
-    line = refused("statistics", with_backbones, tmp_path / "statistics")
+    folder = tmp_path / "tables"
+    store.write(good, folder)
+    edit(folder / "manifest.json", with_backbones)
+    store.load(folder)
+    edit(folder / "manifest.json", REFUSED[pattern])
+    line = refused("statistics", folder, tmp_path / "statistics")
     assert re.search(pattern, line), line
     assert not (tmp_path / "statistics").exists()
 

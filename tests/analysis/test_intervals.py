@@ -25,10 +25,6 @@ def bounds(estimate):
     return np.stack([estimate.low, estimate.high])
 
 
-def mean_of(scores):
-    return scores.mean(axis=(-2, -1))[..., None]
-
-
 def test_percentile_intervals_equal_those_of_arch():
     function = matrices.iqm
     estimate = intervals.percentile_estimate([VALUES], function, Bootstrap(500, 0.9, seed=5))
@@ -59,9 +55,13 @@ def test_studentised_intervals_are_those_of_arch():
 
 def test_whole_runs_are_resampled():
     """Categories that rise together: as wide as one category alone; against each other: nothing."""
+
+    def mean(scores):
+        return scores.mean(axis=(-2, -1))[..., None]
+
     category = RNG.random((6, 1))
     alone, alike, against = (
-        intervals.percentile_estimate([scores], mean_of, Bootstrap())
+        intervals.percentile_estimate([scores], mean, Bootstrap())
         for scores in (
             category,
             np.hstack([category, category]),

@@ -199,11 +199,6 @@ def shell_words(given: str) -> list[str]:
     return [unescaped(word) for word in shlex.split(given)]
 
 
-def arguments_of_train(given: str) -> list[str]:
-    words = shell_words(given)
-    return words if given.startswith("--") else [w for word in words for w in ("--set", word)]
-
-
 # --- command lines; OUT is a folder that must not be made -----------------------------------------
 
 COMMANDS = {
@@ -381,8 +376,10 @@ def test_experiment_file(case, tmp_path, refused):
 
 @case_of(RUNS)
 def test_run_configuration(case, tmp_path, refused):
-    arguments = [*SMALL, "--output", tmp_path / "run", *arguments_of_train(case)]
-    refused(magellan.cli.main, arguments, RUNS[case])
+    words = shell_words(case)
+    if not case.startswith("--"):
+        words = [word for value in words for word in ("--set", value)]
+    refused(magellan.cli.main, [*SMALL, "--output", tmp_path / "run", *words], RUNS[case])
     assert not (tmp_path / "run").exists()
 
 

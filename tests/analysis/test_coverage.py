@@ -178,6 +178,10 @@ def test_a_missing_run_has_its_reason_and_its_log(tmp_path, write, reason, log):
     folder.mkdir(parents=True)
     printed.parent.mkdir(parents=True)
     write(folder, printed)
+    files = [f"{name}.csv" for name in store.TABLES]
+    whole = coverage.is_complete(folder, files, RUN.identity)
+    assert whole == (reason == coverage.FILES_GONE)
+    assert not coverage.is_complete(folder, [*files, "gone.csv"], RUN.identity)
     (entry,) = coverage.missing_runs(tmp_path, [RUN])
     assert entry["reason"].startswith(reason)
     assert "\n" not in entry["reason"]

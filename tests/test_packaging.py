@@ -1,4 +1,4 @@
-"""The pins agree; no tracked file unpickles, or names the machine it came from."""
+"""Pins agree; what files import and do not; none names the machine it came from."""
 
 from __future__ import annotations
 

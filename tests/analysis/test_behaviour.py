@@ -1,4 +1,4 @@
-"""What was practised and believed, from tables whose answer is known."""
+"""What was practised and believed, and what it cost, from tables whose answer is known."""
 
 import numpy as np
 import pandas as pd

@@ -1,4 +1,4 @@
-"""Foreign run folders: the trainer follows no link in them to outside files."""
+"""Foreign run folders: no link in them is followed, no control character is printed."""
 
 import errno
 import fcntl

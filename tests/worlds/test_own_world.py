@@ -1,4 +1,4 @@
-"""A world of the user's own: one file, from its goals to the tables and figures."""
+"""A world of the user's own, from one file, and what all worlds keep."""
 
 import json
 import re

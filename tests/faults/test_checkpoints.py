@@ -15,7 +15,8 @@ from magellan.jobs.run import train
 from magellan.model.files import check_backbone
 from tests.faults.conftest import config, struck
 from tests.faults.injection import Killed, install, os_error
-from tests.runs import contents, forge, refusal, tables
+from tests.faults.promises import INTACT, SAME, SET_ASIDE, UNTOUCHED, WHOLE, fault
+from tests.runs import contents, forge, refusal, tables, trained
 from tests.snippets import raising
 
 SAVE_CALLS = ("open", "write", "fsync", "close", "replace", "open", "fsync", "close", "unlink")
@@ -74,7 +75,7 @@ def after_a_save(saved: Checkpoints, nth: int, error: BaseException) -> BaseExce
     return caught.value
 
 
-@pytest.mark.parametrize("nth", EACH_CALL)
+@fault(WHOLE, "the process ends at any system call of a save", "nth", EACH_CALL)
 def test_a_save_that_ends_half_way_loses_nothing(nth, saved):
     after_a_save(saved, nth, Killed())
     saved.remove_partial()
@@ -83,7 +84,7 @@ def test_a_save_that_ends_half_way_loses_nothing(nth, saved):
     assert all(path.suffix == ".safetensors" for path in saved.folder.iterdir())
 
 
-@pytest.mark.parametrize("nth", EACH_CALL)
+@fault(INTACT, "a system call of a save fails: disk full, no rights, I/O error", "nth", EACH_CALL)
 def test_a_save_that_fails_loses_nothing(nth, saved):
     error = os_error(ERRNOS[nth % len(ERRNOS)])
     line = str(after_a_save(saved, nth, error))
@@ -108,7 +109,7 @@ DAMAGE = [
 ]
 
 
-@pytest.mark.parametrize("case", DAMAGE)
+@fault(SET_ASIDE, "the newest checkpoint has a wrong bit, is cut or another file", "case", DAMAGE)
 def test_a_damaged_or_foreign_file_is_noticed(case, saved):
     before, newest = saved.paths()
     good = newest.read_bytes()
@@ -125,7 +126,7 @@ def test_a_damaged_or_foreign_file_is_noticed(case, saved):
     assert number_of(saved) == 4
 
 
-@pytest.mark.parametrize("version", ["3", "1000"])
+@fault(UNTOUCHED, "checkpoint of an older or newer version", "version", ("3", "1000"))
 def test_another_format_is_refused_and_not_called_damaged(version, saved, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "VERSION", version)
@@ -138,12 +139,13 @@ def test_another_format_is_refused_and_not_called_damaged(version, saved, monkey
     assert contents(saved.folder) == before
 
 
-def test_another_backbone_under_the_same_name_is_refused(tmp_path):
+@fault(UNTOUCHED, "the backbone's files have changed", "name", ["model.norm.weight"])
+def test_another_backbone_under_the_same_name_is_refused(name, tmp_path):
     model = shutil.copytree(check_backbone("zoo-mini"), tmp_path / "model")
     folder, settings = tmp_path / "run", config(backbone={"model": str(model)})
     first = train(settings, folder, resume=False, progress="none")["backbone"]["sha256"]
     weights = load((model / "model.safetensors").read_bytes())
-    weights["model.norm.weight"] *= 2
+    weights[name] *= 2
     (model / "model.safetensors").write_bytes(save(weights, {"format": "pt"}))
     before = contents(folder)
     line = refusal(train, settings, folder, resume=True, progress="none")
@@ -152,7 +154,9 @@ def test_another_backbone_under_the_same_name_is_refused(tmp_path):
     assert contents(folder) == before
 
 
-def test_when_none_is_whole_all_are_named_and_kept(saved):
+@fault(UNTOUCHED, "no checkpoint is whole", "number", [2])
+def test_when_none_is_whole_all_are_named_and_kept(number, saved):
+    assert len(saved.paths()) == number
     for path in saved.paths():
         path.write_bytes(path.read_bytes()[:-5])
     before = contents(saved.folder)
@@ -161,8 +165,11 @@ def test_when_none_is_whole_all_are_named_and_kept(saved):
     assert contents(saved.folder) == before
 
 
-def test_a_run_with_another_configuration_names_the_keys(saved):
-    agent = {"gamma": 0.5, "n_step": 2, "polyak": 0.5, "batch_size": 8}
+OTHER = [{"gamma": 0.5, "n_step": 2, "polyak": 0.5, "batch_size": 8}]
+
+
+@fault(UNTOUCHED, "checkpoint of another configuration", "agent", OTHER)
+def test_a_run_with_another_configuration_names_the_keys(agent, saved):
     saved.paths()[-1].write_bytes(b"")  # also if the newest is damaged
     before = contents(saved.folder)
     line = refusal(train, config(agent=agent), saved.folder.parent, resume=True, progress="none")
@@ -178,9 +185,10 @@ def killed(run, folder):
     return folder
 
 
-def test_a_run_goes_on_past_a_damaged_checkpoint(undisturbed, tmp_path, capsys):
+@fault(SAME, "the newest checkpoint of a run is damaged", "where", [0.4])
+def test_a_run_goes_on_past_a_damaged_checkpoint(where, undisturbed, tmp_path, capsys):
     before, newest = Checkpoints(killed(config(), tmp_path), config()).paths()
-    newest.write_bytes(flipped(newest.read_bytes(), 0.4))
+    newest.write_bytes(flipped(newest.read_bytes(), where))
     train(config(), tmp_path, resume=True, progress="none")
     assert tables(tmp_path) == undisturbed["random"]
     warning = f"the newest checkpoint is damaged: kept as {newest.name}.damaged, continuing from"
@@ -223,7 +231,7 @@ def halfway(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("where", FORGED)
+@fault(UNTOUCHED, "a value of a checkpoint is changed, with its checksum", "where", FORGED)
 def test_a_forged_state_is_one_clear_error(where, halfway, tmp_path):
     path = Checkpoints(shutil.copytree(halfway, tmp_path / "run"), RICH).paths()[-1]
     forge(path, f"trainer/{where}", FORGED[where])
@@ -232,3 +240,11 @@ def test_a_forged_state_is_one_clear_error(where, halfway, tmp_path):
     assert line.startswith(f"--resume: {path}")
     assert line.endswith("move the checkpoints away to start over")
     assert contents(tmp_path) == before
+
+
+@pytest.mark.slow
+def test_a_state_with_its_own_values_goes_on(halfway, tmp_path):
+    path = Checkpoints(shutil.copytree(halfway, tmp_path / "run"), RICH).paths()[-1]
+    forge(path, "trainer/collector/positions", lambda old: old)
+    train(RICH, tmp_path / "run", resume=True, progress="none")
+    assert tables(tmp_path / "run") == tables(trained(RICH, tmp_path / "whole"))

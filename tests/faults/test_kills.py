@@ -9,15 +9,22 @@ import signal
 import pytest
 
 from tests.faults.conftest import SAMPLERS
+from tests.faults.promises import AT_ONCE, SAME, SAVED, UNDISTURBED, fault, listed
 from tests.runs import contents, tables
 
-
 # A run of the campaign has about 250 steps, counted by `injection`; an attempt needs 20 to begin.
+MOMENTS = listed(
+    SAME,
+    "SIGKILL at a random moment of a run",
+    [(name, random.Random(i).randint(5, 80)) for name in SAMPLERS for i in range(4)],
+)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_killed_at_random_moments(sampler, jobs, undisturbed, tmp_path):
-    for seed in range(4):
-        jobs.kill(tmp_path, random.Random(seed).randint(5, 80), "", "", sampler=sampler)
+    for steps in [steps for name, steps in MOMENTS if name == sampler]:
+        jobs.kill(tmp_path, steps, "", "", sampler=sampler)
         assert not (tmp_path / "manifest.json").exists()
     assert jobs.finish(tmp_path, sampler) == undisturbed[sampler]
     assert not list(tmp_path.rglob("*.part"))
@@ -28,11 +35,15 @@ def test_killed_at_random_moments(sampler, jobs, undisturbed, tmp_path):
     assert 1 <= manifest["restarts"] < manifest["attempts"]
 
 
-WRITES = [
-    *((nth, step, "checkpoints/") for nth, step in ((2, "write"), (2, "fsync"), (1, "unlink"))),
-    *((2, "replace", "checkpoints/"), (1, "replace", "competence.csv")),
-    *((1, "write", "training.csv"), (1, "replace", "manifest.json")),
-]
+WRITES = listed(
+    SAME,
+    "SIGKILL while a checkpoint, a table or the manifest is written",
+    [
+        *((nth, step, "checkpoints/") for nth, step in ((2, "write"), (2, "fsync"), (1, "unlink"))),
+        *((2, "replace", "checkpoints/"), (1, "replace", "competence.csv")),
+        *((1, "write", "training.csv"), (1, "replace", "manifest.json")),
+    ],
+)
 
 
 @pytest.mark.slow
@@ -44,8 +55,11 @@ def test_killed_while_files_are_written(jobs, undisturbed, tmp_path):
     assert not list(tmp_path.rglob("*.part"))
 
 
+STOPS = listed(SAVED, "a signal to stop", ("SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP"))
+
+
 def test_signals_save_and_stop(jobs, undisturbed, tmp_path):
-    for name in ("SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP"):
+    for name in STOPS:
         strike = (signal.Signals[name], 1, "update_policy", "")
         _, status, output = jobs.resume(tmp_path, strike)
         assert status == 75, output
@@ -55,16 +69,22 @@ def test_signals_save_and_stop(jobs, undisturbed, tmp_path):
     assert jobs.finish(tmp_path) == undisturbed["random"]
 
 
-def test_a_second_interrupt_stops_at_once(jobs, undisturbed, tmp_path):
+@fault(AT_ONCE, "Ctrl-C twice", "number", [signal.SIGINT])
+def test_a_second_interrupt_stops_at_once(number, jobs, undisturbed, tmp_path):
     # Both in one round, so that the first cannot take effect in between.
-    strikes = [(signal.SIGINT, nth, "step", "") for nth in (9, 10)]
+    strikes = [(number, nth, "step", "") for nth in (9, 10)]
     _, status, output = jobs.start(tmp_path, *strikes)
     assert (status, output) == (130, "stopped\n")
     assert len(contents(tmp_path / "checkpoints")) == 2
     assert jobs.finish(tmp_path) == undisturbed["random"]
 
 
-@pytest.mark.parametrize("more", [(), ("--resume",)])
+DRIVERS = [(), ("--resume",)]
+listed(UNDISTURBED, "a second driver in the same folder", DRIVERS)
+listed(SAME, "the owner of the lock is killed", DRIVERS[1:])
+
+
+@pytest.mark.parametrize("more", DRIVERS)
 def test_a_second_driver_is_refused_until_the_first_is_dead(more, jobs, undisturbed, tmp_path):
     first, status, output = jobs.start(tmp_path, (signal.SIGSTOP, 3, "update_policy", ""))
     assert status is None, output

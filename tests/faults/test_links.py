@@ -47,7 +47,7 @@ KINDS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "make", "kind"), KINDS)
+@fault(UNTOUCHED, "a link, a pipe or a socket for a file of the run", "name, make, kind", KINDS)
 def test_only_files_and_folders_of_its_own_are_used(
     name, make, kind, tmp_path, capsys, monkeypatch
 ):

@@ -166,10 +166,15 @@ agent.gama=0.9 -> agent.gama: unknown key | gamma
 --goal-space 1-1-1-1-5185 -> goal_space | '1-1-1-1-5185' | 5185 grow_carnivore | at most 5184
 agent.gamma=.nan -> agent.gamma: nan | finite number
 backend.device=cuda:99 -> backend.device: 'cuda:99' | allowed: cpu, or auto
+backend.kind=theirs -> backend.kind: 'theirs' is unknown
 backend.gradient_checkpointing=true -> backend.gradient_checkpointing: True | lora_mode per_token
 backend.capture=true backend.micro_batch=auto
     -> backend.capture: True | cuda, backbone.lora_mode per_token, a number
 backbone.quantization=nf4 -> backbone.quantization: 'nf4' | lora_mode per_token
+backbone.passes=compiled backbone.lora_mode=per_token
+    -> backbone.passes: 'compiled' is not for backbone.lora_mode 'per_token'; allowed
+backbone.passes=compiled backend.dtype=bfloat16
+    -> backbone.passes: 'compiled' is not for backend.dtype 'bfloat16'; allowed
 budget.steps=700 budget.updates=20 -> budget.updates: 20 | budget.steps = 700 | allowed: 0
 'phases=[{}]' -> phases: one phase | none, or two
 'phases=[{}, {}]' -> phases.0.until: missing | more than 0 and less than budget.episodes = 120
@@ -187,6 +192,8 @@ competence.delay=3 -> competence.delay: 3 | competence.refresh = 4 | allowed: 4 
     -> budget.export: true | 'digits' | allowed: false
 agent.replay_capacity=15 -> agent.replay_capacity: 15 | agent.batch_size = 16 | allowed: 16 or more
 'observers=[learned, learned]' -> observers | 'learned' is listed twice
+--sampler regions --set 'observers=[learned]'
+    -> observers: learned and learned_groups in one run are not allowed
 --identity 0123456789abcdef -> --identity: '0123456789abcdef' is not this run
 backbone.lora_layers=9
     -> backbone.lora_layers: 9 is more than the 2 layers | 'zoo-mini' | 0 (all) to 2

@@ -342,13 +342,6 @@ def _estimation(arguments: Arguments) -> None:
     _save(arguments.stem, draw, results, frame)
 
 
-@command("cost", "print episodes until mastery, of the sampler scripted", TABLES, FORMAT)
-def _cost(arguments: Arguments) -> None:
-    from analysis.studies import cost
-
-    _print(arguments, [cost.table(cost.costs(store.load(arguments.tables)))])
-
-
 @command(
     "embeddings",
     "draw an estimator's hidden states of goals",

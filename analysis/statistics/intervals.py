@@ -6,7 +6,7 @@ run are correlated, so resampling them separately would make intervals too narro
 A difference has a permutation test and the interval of all shifts that the test does not reject.
 Other numbers have no test: means get a studentised bootstrap interval (bootstrap-t; Efron and
 Tibshirani 1993, 12.5), other statistics a percentile one. Resamples are drawn once for each number
-of runs (with `arch`) and used for all columns. `analysis.studies.coverage` simulates all of them.
+of runs (with `arch`) and used for all columns.
 """
 
 from __future__ import annotations

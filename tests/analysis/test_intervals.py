@@ -1,8 +1,5 @@
 """Intervals and tests over runs: against arch and scipy, by hand, where nothing is to resample."""
 
-import re
-from pathlib import Path
-
 import numpy as np
 import pytest
 from arch.bootstrap import IIDBootstrap
@@ -11,9 +8,6 @@ from scipy import stats
 
 from analysis.statistics import intervals, matrices
 from analysis.statistics.intervals import Bootstrap, holm, permutation_test, sign_flip_test
-from analysis.studies import coverage as simulation
-from analysis.studies.coverage import METHODS, WORLDS, coverage
-from analysis.tables.printing import to_markdown
 from magellan.core.errors import InputError
 
 RNG = np.random.default_rng(3)
@@ -238,45 +232,15 @@ def test_holm_by_hand():
     assert holm(np.array([0.03]))[0] == 0.03
 
 
-BOOTSTRAP = Bootstrap(repetitions=400, seed=3)
-HALF, _, SPREAD = WORLDS
-
-
-def covered(statistic, name, world, runs):
-    found = (of for other, label, _, of in METHODS if other == statistic and label.startswith(name))
-    return coverage(statistic, next(found), world, runs, 400, BOOTSTRAP)
-
-
-@pytest.mark.parametrize("runs", [4, 5, 8, 20])
-def test_studentised_intervals_cover_about_as_often_as_they_say(runs):
-    assert covered("mean", "studentised", SPREAD, runs) > 0.92
-    assert covered("mean", "studentised", HALF, runs) > (0.88 if runs == 4 else 0.92)
-    least = 0.9 if runs == 8 else 0.84
-    for world in WORLDS if runs < 10 else ():
-        assert covered("difference of means", "inverted", world, runs) > least
-
-
-def test_a_tie_is_half_an_improvement():
-    same = np.zeros((3, 4))
-    assert simulation.TRUTHS["probability of improvement"](same, same) == 0.5
-
-
-def test_tests_hold_their_level():
-    alarms = simulation.false_alarms(HALF, 5, 400, seed=0)
-    assert alarms["permutation"] < 0.08
-    assert alarms["log-rank"] < 0.11
-
-
-def masked(text):
-    return re.sub(r"\b[01]\.\d{2,3}\b", "x", text)
-
-
-@pytest.mark.slow
-def test_the_command_prints_the_tables_of_the_page():
-    """Their form: the large simulation is not rerun."""
-    out = "\n\n".join(map(to_markdown, simulation.tables(3, 60)))
-    page = (Path(__file__).parents[2] / "docs" / "studies" / "coverage.md").read_text()
-    assert masked(out) in masked(page)
+def test_intervals_cover_and_tests_hold_their_level():
+    """400 experiments of eight runs, spread evenly or in two groups, of which the mean is 0.5."""
+    rng, by = np.random.default_rng(3), Bootstrap(repetitions=400)
+    even, chance = rng.random((2, 8, 400))
+    for runs in (even, 0.3 * even + 0.7 * (chance < 0.5)):
+        low, high = bounds(intervals.mean_estimate(runs, by))
+        assert ((low <= 0.5) & (high >= 0.5)).mean() > 0.92
+        p = [permutation_test(one[:4], one[4:]).p for one in runs.T]
+        assert (np.array(p) <= 0.05).mean() < 0.08
 
 
 SCORES = RNG.random((5, 4))

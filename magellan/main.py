@@ -16,10 +16,8 @@ def run() -> None:
     from magellan.core.environment import prepare
 
     prepare()
-    from magellan.launcher.arguments import from_here
-    from magellan.launcher.entry import main
+    from magellan.launcher.run import main
 
-    sys.argv = from_here(sys.argv)
     main()
 
 

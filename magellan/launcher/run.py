@@ -21,7 +21,7 @@ from magellan.core.errors import (
     shown,
 )
 from magellan.core.parsing import read_json_object
-from magellan.launcher.arguments import SCRIPT, read
+from magellan.launcher.arguments import SCRIPT, from_here, read
 from magellan.model.files import check_backbone
 from magellan.worlds import WORLDS
 
@@ -32,6 +32,18 @@ OBEYED = {
     "_attn_implementation": "kernels by name, which lamorel would fetch and run",
 }
 """Keys of a model's files that lamorel obeys and a local run ignores."""
+
+
+def main() -> None:
+    """Run with Hydra's configuration as plain values, and exit."""
+    import hydra
+    from omegaconf import OmegaConf
+
+    def task(config: Any) -> None:
+        sys.exit(run(OmegaConf.to_container(config, resolve=True)))
+
+    sys.argv = from_here(sys.argv)
+    hydra.main(config_path=None, config_name=None, version_base="1.3")(task)()
 
 
 def run(values: Mapping[str, Any]) -> int:

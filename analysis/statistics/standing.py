@@ -44,10 +44,7 @@ class Standing(NamedTuple):
 
 
 def scores_of(
-    results: Results,
-    seeds: Collection[int] | None = None,
-    split: str = "train",
-    variant: str = "",
+    results: Results, seeds: Collection[int] | None = None, split: str = "train", variant: str = ""
 ) -> dict[str, pd.Series]:
     """Mean success over training, by sampler: (seeds,), by increasing seed.
 

@@ -53,13 +53,9 @@ class GoalConfig(Section):
     """Which goals a run trains on."""
 
     seed: int | Literal["run"] = Field(
-        0,
-        description="Draws the goal space of all runs; `run`: each run's own.",
+        0, description="Draws the goal space of all runs; `run`: each run's own."
     )
-    split: Split = Field(
-        "train",
-        description="`unseen`: goals about held-out objects.",
-    )
+    split: Split = Field("train", description="`unseen`: goals about held-out objects.")
 
     @field_validator("seed", mode="before")
     @classmethod
@@ -82,10 +78,7 @@ class SamplerConfig(Section):
     epsilon_start: Fraction = Field(1.0, description="Share of uniform draws at the start.")
     epsilon_end: Fraction = Field(0.2, description="Share of uniform draws in the limit.")
     epsilon_decay: Positive = Field(320.0, description="Time constant in policy updates.")
-    estimator: str = Field(
-        "",
-        description="Estimator that replaces the samplers' own.",
-    )
+    estimator: str = Field("", description="Estimator that replaces the samplers' own.")
 
     @field_validator("estimator")
     @classmethod
@@ -106,46 +99,23 @@ class BudgetConfig(Section):
     """Length of a run, evaluation and output."""
 
     episodes: Count = Field(500_000, description="Training episodes.")
-    steps: int = Field(
-        0,
-        ge=0,
-        le=10**9,
-        description="Environment steps that end the run instead.",
-    )
-    updates: int = Field(
-        0,
-        ge=0,
-        le=10**9,
-        description="Policy updates that end the run instead.",
-    )
+    steps: int = Field(0, ge=0, le=10**9, description="Environment steps that end the run instead.")
+    updates: int = Field(0, ge=0, le=10**9, description="Policy updates that end the run instead.")
     evaluate_every: Count = Field(
-        5_000,
-        description="Between evaluations, in the unit that ends the run.",
+        5_000, description="Between evaluations, in the unit that ends the run."
     )
     evaluation_goals: Count = Field(64, description="Goals per category and split, at most.")
     evaluation_seed: Seed = Field(12_345, description="Draws evaluated goals and episodes.")
-    record_goals: bool = Field(
-        False,
-        description="Also write goals.csv.",
-    )
-    record_outcomes: bool = Field(
-        False,
-        description="Also write outcomes.csv.",
-    )
-    export: bool = Field(
-        False,
-        description="Write the trained agent, to `agent/` (docs/runs.md).",
-    )
+    record_goals: bool = Field(False, description="Also write goals.csv.")
+    record_outcomes: bool = Field(False, description="Also write outcomes.csv.")
+    export: bool = Field(False, description="Write the trained agent, to `agent/` (docs/runs.md).")
     practice_window: Count = Field(5_000, description="Episodes per row of practice.csv.")
     record_every: Count = Field(100, description="Updates per row of training.csv.")
     checkpoint_seconds: float = Field(
         300.0, ge=0.0, description="Minimum seconds between checkpoints."
     )
     checkpoint_share: float = Field(
-        0.01,
-        gt=0.0,
-        le=1.0,
-        description="Maximum share of the run time spent on saving.",
+        0.01, gt=0.0, le=1.0, description="Maximum share of the run time spent on saving."
     )
     keep_every: int = Field(
         0,
@@ -154,9 +124,7 @@ class BudgetConfig(Section):
         description="Between permanent checkpoints, in the unit that ends the run; 0: none.",
     )
     stop_margin_seconds: float = Field(
-        60.0,
-        ge=0.0,
-        description="Stop this long before the time limit.",
+        60.0, ge=0.0, description="Stop this long before the time limit."
     )
 
     @model_validator(mode="after")
@@ -405,8 +373,7 @@ class AnalysisConfig(Section):
     confidence: float = Field(0.95, gt=0.5, lt=1.0, description="Level of the intervals.")
     bootstrap_seed: Seed = Field(0, description="Seed of the resampling.")
     family: Literal["split", "question"] = Field(
-        "split",
-        description="Holm's correction over one `split`, or both (`question`).",
+        "split", description="Holm's correction over one `split`, or both (`question`)."
     )
     reference: str = Field(
         "",
@@ -414,12 +381,10 @@ class AnalysisConfig(Section):
         "first.",
     )
     labels: dict[str, str] = Field(
-        {},
-        description="Labels in figures, by VARIANT or SAMPLER/VARIANT.",
+        {}, description="Labels in figures, by VARIANT or SAMPLER/VARIANT."
     )
     paper_mastery: dict[str, Annotated[int, Field(ge=1)]] = Field(
-        {},
-        description="When the paper's agent masters each category, for the figure of success.",
+        {}, description="When the paper's agent masters each category, for the figure of success."
     )
 
     @field_validator("labels")
@@ -442,9 +407,7 @@ class ExperimentConfig(Section):
     )
     # No braces: wildcards to Snakemake. No <: Snakemake's report embeds paths in a script.
     results: Annotated[str, AfterValidator(lambda path: path.rstrip("/") or "/")] = Field(
-        "results",
-        pattern=r"^[^\x00-\x1f{}<>]+$",
-        description="Folder of all experiments.",
+        "results", pattern=r"^[^\x00-\x1f{}<>]+$", description="Folder of all experiments."
     )
     preset: Annotated[str, AfterValidator(check_preset)] = Field(
         DEFAULT, description=f"{', '.join(f'`{name}`' for name in PRESETS)}."
@@ -472,13 +435,9 @@ class ExperimentConfig(Section):
         description="Named sets of further overrides; each sampler runs with every one that "
         "affects it.",
     )
-    allow_incomplete: bool = Field(
-        False,
-        description="Report on the complete runs only.",
-    )
+    allow_incomplete: bool = Field(False, description="Report on the complete runs only.")
     log: Literal["none", "tensorboard"] = Field(
-        "none",
-        description="`tensorboard`: live curves of each run.",
+        "none", description="`tensorboard`: live curves of each run."
     )
     analysis: AnalysisConfig = Field(default_factory=AnalysisConfig)
 

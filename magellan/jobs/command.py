@@ -8,13 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from magellan.config import (
-    RunConfig,
-    identity,
-    parse_assignment,
-    read_yaml,
-    resolve_run,
-)
+from magellan.config import RunConfig, identity, parse_assignment, read_yaml, resolve_run
 from magellan.config.presets import DEFAULT, PRESETS
 from magellan.core.arguments import (
     Commands,

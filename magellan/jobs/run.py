@@ -163,10 +163,7 @@ def _load_own(
 
 
 def _state_at_start(
-    config: RunConfig,
-    loaded: LoadedCheckpoint | None,
-    start: Path | None,
-    origin: Origin,
+    config: RunConfig, loaded: LoadedCheckpoint | None, start: Path | None, origin: Origin
 ) -> tuple[dict[str, Any] | None, dict[str, Any] | None, str]:
     """Trainer's state that the attempt begins with, `started_from`, and the place of both."""
     if loaded is not None:

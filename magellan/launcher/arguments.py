@@ -217,11 +217,7 @@ def read(values: Mapping[str, Any]) -> Launch:
     layers = [*_layers(given), _adapter(given[MAGELLAN]), _own_keys(script), _model_layer(servers)]
     config = resolve_run(str(script.get("preset", "paper")), layers)
     return Launch(
-        config,
-        Path(str(output)),
-        None if loading is None else Path(str(loading)),
-        servers,
-        lamorel,
+        config, Path(str(output)), None if loading is None else Path(str(loading)), servers, lamorel
     )
 
 

@@ -102,10 +102,7 @@ def replay(
 
 
 def _replay_config(
-    config: RunConfig,
-    name: str,
-    settings: Iterable[Mapping[str, Any]],
-    backend: Mapping[str, Any],
+    config: RunConfig, name: str, settings: Iterable[Mapping[str, Any]], backend: Mapping[str, Any]
 ) -> RunConfig:
     """The run's configuration with other constants of this estimator only.
 
@@ -148,10 +145,7 @@ def _extra_points(run: RecordedRun, every: int | None) -> list[Point]:
 
 
 def _predict(
-    estimator: CompetenceEstimator,
-    run: RecordedRun,
-    sets: list[EvaluationSet],
-    points: list[Point],
+    estimator: CompetenceEstimator, run: RecordedRun, sets: list[EvaluationSet], points: list[Point]
 ) -> list[Prediction]:
     """Update the estimator as in training; predict at each of the sorted points."""
     predictions: list[Prediction] = []

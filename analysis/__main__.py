@@ -85,7 +85,6 @@ def _print(arguments: Arguments, tables: Iterable[printing.Table], note: str = "
 
 
 def _save(stem: Path | None, draw: Callable[..., Figure], *values: Any) -> None:
-    """Draw and write a figure, if a path is given."""
     from analysis.figures import style
 
     if stem is not None:

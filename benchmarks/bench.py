@@ -279,7 +279,6 @@ class Bench:
         return stack(self.backend.codec.pack(texts, [()] * n))
 
     def _peak(self) -> float:
-        """TFLOP/s of a large square product, the best of 20."""
         size, dtype = SQUARE[self.device.type], self.backend.backbone.dtype
         left = torch.ones(size, size, dtype=dtype, device=self.device)
         out = torch.empty_like(left)
@@ -342,7 +341,6 @@ def _seconds(
 
 
 def _first_rows(data: Any, n: int) -> Any:
-    """The first n rows of a dataclass of arrays."""
     return type(data)(**{field.name: getattr(data, field.name)[:n] for field in fields(data)})
 
 

@@ -414,7 +414,6 @@ class Plan:
         return args + [w for key in keys for w in ("--set", f"{key}={json.dumps(resolved[key])}")]
 
     def _changed_keys(self, run: PlannedRun, resolved: Mapping[str, Any]) -> list[str]:
-        """Flat keys of a run that differ from its preset."""
         names = {"sampler": run.sampler, "goal_space": run.goal_space, "seed": run.seed}
         config = resolve_run(self.experiment.preset, [self.experiment.common, names])
         plain = flat_keys(config.model_dump(mode="json"))

@@ -72,7 +72,6 @@ def calibration(
 def _block(
     axes: np.ndarray, frame: pd.DataFrame, categories: tuple[str, ...], styles: Styles
 ) -> None:
-    """Draw the three rows of one algorithm, (rows, categories)."""
     for column, category in enumerate(categories):
         of_category = rows_where(frame, category=category)
         for row, split in enumerate(SPLITS):

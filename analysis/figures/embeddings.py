@@ -110,7 +110,6 @@ def _check_goals(goals: pd.DataFrame, path: Path, categories: Categories) -> Non
 
 
 def _moments(folder: Path, goals: pd.DataFrame) -> Iterator[Moment]:
-    """The moments of a folder, in order."""
     path, table = folder / "vectors.safetensors", folder / "predictions.csv"
     groups = dict(iter(read_columns(table, PREDICTIONS).groupby("moment")))
     try:
@@ -185,7 +184,6 @@ def draw(embedding: Embedding, by: str = "category") -> Figure:
 
 
 def _colors(embedding: Embedding, by: str) -> dict[str, object]:
-    """Colours of categories or kinds, in the order of the legend."""
     colors = style.category_colors(embedding.categories)
     goals = embedding.goals
     if by == "category":
@@ -201,7 +199,6 @@ def _colors(embedding: Embedding, by: str) -> dict[str, object]:
 
 
 def _background(ax: Axes, points: np.ndarray, competence: np.ndarray) -> None:
-    """Draw predictions, linearly interpolated between goals."""
     ax.tricontourf(*points.T, competence, LEVELS, cmap=style.COMPETENCE, norm=SHADES, zorder=0)
     ax.use_sticky_edges = False  # else marks at the border are cut
     ax.margins(0.04)

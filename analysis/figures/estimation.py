@@ -53,7 +53,6 @@ def draw(results: Results, frame: pd.DataFrame) -> Figure:
 
 
 def _title(names: tuple[str, ...], frame: pd.DataFrame) -> str:
-    """Goal space, with sampler and variant if there are several."""
     counts = frame[["sampler", "variant"]].nunique()
     more = [name for name, count in zip(names[1:], counts, strict=True) if count > 1]
     return ", ".join([f"{names[0]} goals", *more])
@@ -77,7 +76,6 @@ def _panel(ax: Axes, rows: pd.DataFrame, styles: dict[str, style.LineStyle]) -> 
 
 
 def _cost_axis(axes: Iterable[Axes], most: float) -> None:
-    """Episodes on the x axis, from 0 to beyond the most expensive estimator."""
     last = math.ceil(math.log10(max(most, 10.0 * SMALLEST)) + SIDES / 2)
     for ax in axes:
         ax.set_xscale("symlog", linthresh=SMALLEST)

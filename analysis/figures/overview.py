@@ -79,14 +79,12 @@ def _panels(
 
 
 def _width(words: Sequence[str]) -> float:
-    """Width in inches of the longest of some words, as names of algorithms are written."""
     figure = style.canvas(9.0, 1.0)
     texts = [figure.text(0, 0, text, size=SMALL, weight="bold") for text in words]
     return max(float(text.get_window_extent().width) for text in texts) / figure.dpi
 
 
 def _columns(results: Results) -> int:
-    """Columns of the legend of categories."""
     longest = max(len(shorten(category.words)) for category in results.categories)
     return min(3, max(1, LEGEND_LETTERS // longest))
 
@@ -131,7 +129,6 @@ def _mastered(ax: Axes, results: Results, runs: Runs, longer: Runs) -> None:
 
 
 def _counts(runs: Runs, longer: Runs) -> str:
-    """How many runs a line is the mean of."""
     few, *more = (
         number_text(frame["seed"].nunique() for frame in one.values())
         for one in (runs, longer)

@@ -188,7 +188,6 @@ def estimator_styles(estimators: Sequence[str]) -> dict[str, LineStyle]:
 
 
 def _look(registry: Registry[Any], name: str) -> Look | None:
-    """The look of a registered sampler or estimator; None if it has none."""
     look: Look | None = LOOKS[registry.kind].get(name)
     return registry[name].look if look is None and name in registry else look
 
@@ -268,7 +267,6 @@ def canvas(width: float, height: float) -> Figure:
 
 
 def _legend(figure: Figure, handles: Sequence[Artist], columns: int) -> Legend:
-    """The legend, between the subtitle and the axes."""
     width, height = figure.get_size_inches()
     return figure.legend(
         handles=handles,

@@ -272,7 +272,6 @@ def _values_by_seed(claim: Claim, results: Results, measure: str = "") -> Matrix
 
 
 def _measure(claim: Claim, results: Results, term: Term, measure: str) -> pd.Series:
-    """A measure of each run of a term, by seed."""
     if measure == "mastered":
         space, algorithm = term.goal_space or results.goal_spaces[0], term.algorithm(results)
         times = times_of(results, algorithm, space, claim.split).values()
@@ -306,7 +305,6 @@ def _verdict(judged: Judged, study: Study, results: Mapping[str, Results]) -> Ve
 
 
 def _halves_agree(judged: Judged, results: Mapping[str, Results]) -> bool:
-    """Whether the mean is on the same side of the threshold in both halves of the seeds."""
     values = _values_by_seed(judged.claim, results[judged.claim.study]) - judged.claim.criterion[1]
     middle = len(values) // 2
     return bool(values[:middle].mean() * values[middle:].mean() > 0.0)
@@ -404,7 +402,6 @@ def _answer(judged: Judged, alone: bool) -> str:
 
 
 def _remarks(judged: Judged) -> str:
-    """The note, why the claim is contradicted, what would decide if nothing did yet."""
     claim = judged.claim
     said = [claim.note]
     said += [claim.why] * (judged.verdict == "contradicted")

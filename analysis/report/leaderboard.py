@@ -83,7 +83,6 @@ def rows(reference: Path) -> list[Row]:
 
 
 def _ceiling(place: Place) -> str:
-    """The oracle, or the best of the rules that are given the groups."""
     if CEILING in place.scores:
         return CEILING
     told = [rule for rule, track in place.tracks.items() if track == GROUPS]
@@ -252,7 +251,6 @@ def draw(rows: pd.DataFrame) -> Figure:
 
 
 def _lines(place: pd.DataFrame) -> int:
-    """Rows of a panel: one for each sampler and track."""
     return len(place) + place["track"].nunique()
 
 

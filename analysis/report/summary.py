@@ -153,7 +153,6 @@ class SummaryTables(NamedTuple):
         frame: pd.DataFrame,
         cells: Callable[[pd.DataFrame], Iterator[tuple[str, str]]],
     ) -> Table:
-        """A row for each algorithm: its label, then the columns and cells of its rows."""
         rows = [
             {
                 "Sampler": self.results.labels[algorithm],

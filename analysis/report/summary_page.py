@@ -109,7 +109,6 @@ def pictures(results: Results, folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def _values(results: Results, goal_space: str) -> dict[str, str]:
-    """What captions name."""
     reference, counts = results.reference, results.seed_counts(goal_space)
     return {
         "n": number_text(counts),
@@ -161,12 +160,10 @@ def _libraries(run: Mapping[str, Any]) -> str:
 
 
 def _join_distinct(values: Iterator[Any]) -> str:
-    """Distinct values in order of appearance; empty ones are left out."""
     return printable("; ".join(dict.fromkeys(str(value) for value in values if value)))
 
 
 def _span(runs: Sequence[Mapping[str, Any]]) -> str:
-    """Days of the first start and the last finish."""
     days = sorted(
         str(run[key])[:10] for run in runs for key in ("started", "finished") if run.get(key)
     )

@@ -163,12 +163,10 @@ def refuse(spec: StatisticSpec | FigureSpec, why: str) -> InputError:
 
 
 def _error_source(spec: StatisticSpec | FigureSpec) -> str:
-    """The user's file, as the beginning of an error message."""
     return "" if is_built_in(spec) else f"modules: {shown(spec.source)}: "
 
 
 def _check_takes(function: Any, names: tuple[str, ...], where: str) -> None:
-    """Refuse a function that does not take these arguments, before anything is trained."""
     try:
         inspect.signature(function).bind(*names)
     except (TypeError, ValueError):

@@ -108,7 +108,6 @@ def standings(
 def _holm_corrected_p(
     scores: Mapping[str, Matrix], rules: Sequence[str], rival: str
 ) -> dict[str, float]:
-    """p of each rule against a rival after Holm's correction; NaN for the rival itself."""
     p = [np.nan if rule == rival else _test(scores[rule], scores[rival]).p for rule in rules]
     return dict(zip(rules, intervals.holm(np.array(p)).tolist(), strict=True))
 

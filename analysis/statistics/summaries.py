@@ -32,7 +32,6 @@ Parts = Callable[[str, str, Algorithm], Iterable[Row]]
 
 
 def _stacked(results: Results, parts: Parts) -> pd.DataFrame:
-    """The rows of every goal space, split and algorithm."""
     frames = [
         pd.DataFrame({"goal_space": where[0], "split": where[1], **columns})
         for where in matrices.algorithms_of(results)
@@ -107,7 +106,6 @@ def aggregates(results: Results) -> pd.DataFrame:
 
 
 def _interval(name: str, estimate: Estimate, shape: tuple[int, ...], bootstrap: Bootstrap) -> Row:
-    """Columns of an estimate: its values under this name, and their intervals."""
     return {name: estimate.value, **matrices.interval_of(estimate, slice(None), shape, bootstrap)}
 
 
@@ -199,7 +197,6 @@ def phases(results: Results) -> pd.DataFrame:
 def _phase_scores(
     phase: OnePhase, goal_space: str, split: str, algorithm: Algorithm
 ) -> Iterator[Row]:
-    """The rows of one phase, goal space, split and algorithm."""
     results, bootstrap = phase.results, matrices.bootstrap_of(phase.results)
     by_score = matrices.score_matrices(results, algorithm, goal_space, split)
     by_score["first"] = matrices.success_curves(results, algorithm, goal_space, split)[..., 0]
@@ -354,7 +351,6 @@ def load(
 
 
 def _check_matches(path: Path, frame: pd.DataFrame, results: Results) -> None:
-    """Refuse a statistic of another experiment."""
     keys = ("goal_space", *Algorithm._fields)
     if not set(keys) <= set(frame.columns):
         raise InputError(f"{path}: lacks columns of {', '.join(keys)}; run {AGAIN} again")

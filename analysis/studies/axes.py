@@ -149,7 +149,6 @@ def _overview(axes: Axes, by_axis: Mapping[str, ByValue], base: Mapping[str, Sta
 
 
 def _breaks(axis: str, by_value: ByValue, rule: str, axes: Axes) -> str:
-    """Values at which a rule is not ahead."""
     cells = []
     for value, by_rule in by_value.items():
         if rule not in by_rule:
@@ -160,7 +159,6 @@ def _breaks(axis: str, by_value: ByValue, rule: str, axes: Axes) -> str:
 
 
 def _absence(axes: Axes, axis: str, value: float, rule: str) -> str:
-    """Why a rule has no standing in a place."""
     started = (place(axes, axis, value)["sampler"] == rule).any()
     return "given up" if started else "not run"
 

@@ -98,7 +98,6 @@ def measured_when_evaluated(results: Results, name: str) -> bool:
 
 
 def _drop_last(results: Results, frame: pd.DataFrame) -> pd.DataFrame:
-    """Rows of a table without each run's last evaluation."""
     last = frame.groupby(list(RUN_COLUMNS))[results.unit_column].transform("max")
     return frame[frame[results.unit_column] < last]
 
@@ -162,7 +161,6 @@ def table(results: Results, truth: str, split: str = "train") -> pd.DataFrame:
 
 
 def _errors(results: Results, truth: str, split: str) -> pd.DataFrame:
-    """Error of each run, estimator and category."""
     check_one_phase(results, "estimation")
     if truth not in (OBSERVED, KNOWN) and split != "train":
         raise InputError(
@@ -177,7 +175,6 @@ def _errors(results: Results, truth: str, split: str) -> pd.DataFrame:
 
 
 def _cost(results: Results, where: Mapping[str, str]) -> dict[str, float]:
-    """Mean episodes of a run, for estimating and for training."""
     runs = [r for r in results.manifest["runs"] if all(r[key] == where[key] for key in ALGORITHM)]
     estimating = [run["estimation_episodes"][where["estimator"]] for run in runs]
     training = [run.get("episodes") or math.nan for run in runs]

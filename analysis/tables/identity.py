@@ -215,7 +215,6 @@ def check_modules(runs: Iterable[Manifest]) -> None:
 
 
 def _both(*uses: tuple[str, Manifest]) -> str:
-    """Two digests, each with the run that had it."""
     return " and ".join(
         f"{digest[:SHORT]} for sampler {run['sampler']!r}, seed {run['seed']}"
         for digest, run in uses

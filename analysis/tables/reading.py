@@ -90,7 +90,6 @@ def _read_csv(path: Path, leading: tuple[str, ...], spec: TableSpec) -> pd.DataF
 
 
 def _check_column(values: pd.Series, path: Path, spec: TableSpec) -> None:
-    """Check type and range of one column, and that gaps are allowed."""
     name, types = str(values.name), pd.api.types
     if name not in TEXT_COLUMNS:
         numeric = types.is_numeric_dtype(values) and not types.is_bool_dtype(values)

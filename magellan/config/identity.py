@@ -101,7 +101,6 @@ def counted(config: RunConfig) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=8)
 def _defaults(model: type[RunConfig]) -> Mapping[str, Any]:
-    """Flat keys of the default run."""
     return flat_keys(model().model_dump(mode="json"))
 
 

@@ -120,7 +120,6 @@ def _registered_entries() -> dict[Name, Any]:
 
 
 def _check_drivers(added: set[Name]) -> None:
-    """Refuse samplers with an unknown estimator."""
     for kind, name in added:
         driver = SAMPLERS[name].estimator if kind == SAMPLERS.kind else None
         if driver is not None:
@@ -187,6 +186,5 @@ def in_use(code: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
 
 
 def _strings(values: Any) -> dict[str, str]:
-    """String values of a mapping from a file."""
     items = values.items() if isinstance(values, Mapping) else ()
     return {key: value for key, value in items if isinstance(value, str)}

@@ -85,7 +85,6 @@ def phases_of(config: RunConfig) -> tuple[Phase, ...]:
 
 
 def _seeded_goals(config: RunConfig) -> GoalConfig:
-    """Goals of a run, with their seed as a number."""
     goals = config.goals
     return goals.model_copy(update={"seed": config.seed}) if goals.seed == "run" else goals
 

@@ -398,7 +398,6 @@ def _differences(own: Mapping[str, str], other: Mapping[str, str]) -> str:
 
 
 def _run_metadata(config: RunConfig) -> dict[str, str]:
-    """Metadata that identify a checkpoint's run."""
     return {
         "config": json.dumps(config.model_dump(mode="json"), sort_keys=True),
         "counted": json.dumps(counted(config), sort_keys=True),

@@ -60,7 +60,6 @@ def add_train(commands: Commands) -> None:
 
 
 def _add_job(train: argparse.ArgumentParser) -> None:
-    """Add options for the start, output and display of a run."""
     presets = ", ".join(PRESETS)
     train.add_argument("--preset", default=DEFAULT, help=f"{presets} (default: %(default)s)")
     add_output(train, "folder of the run")
@@ -160,7 +159,6 @@ def _train(options: argparse.Namespace) -> None:
 
 
 def _show_next(run: Path, modules: Sequence[str]) -> None:
-    """Print commands to use a complete run."""
     own = [word for path in modules for word in ("--module", path)]
     agent = Path("agents") / run.name
     for words in (["watch", str(run), *own], ["export", str(run), *own, "--output", str(agent)]):

@@ -198,7 +198,6 @@ def _restore(trainer: Trainer, state: dict[str, Any], place: str) -> None:
 
 
 def _seconds_spent(loaded: LoadedCheckpoint) -> tuple[float, float]:
-    """Seconds of training and of saving behind a checkpoint."""
     times = loaded.state["seconds"], loaded.state.get("saving_seconds", 0.0)
     training, saving = (float(checked_numbers(seconds, "seconds", ())) for seconds in times)
     return training, saving
@@ -265,7 +264,6 @@ class Job:
         return manifest
 
     def _begin(self, loaded: LoadedCheckpoint | None) -> None:
-        """Log the start, configuration and versions, and the state that the run continues from."""
         self._checkpoints.remove_partial()
         earlier, origin = provenance(loaded.state if loaded else {}), asdict(self._origin)
         current = {key: origin[key] for key in PROVENANCE}
@@ -286,7 +284,6 @@ class Job:
         self._log.write(text)
 
     def _log_environment(self, attempt: int) -> None:
-        """Log host, versions, backbone and configuration of this attempt."""
         config, origin, log = self._trainer.config, self._origin, self._log.write
         host = f"{socket.gethostname()} ({host_description()})"
         log(f"attempt {attempt} on {host}, process {os.getpid()}")
@@ -306,7 +303,6 @@ class Job:
         log(f"configuration {identity(config)}: {config.model_dump_json()}")
 
     def _advance(self, progress: Progress) -> None:
-        """Run all rounds; save when due, when asked to stop, and at the end."""
         while not self._trainer.done:
             reason = self._stopper.reason
             if reason is not None:
@@ -361,14 +357,12 @@ class Job:
         return f"{path.parent.name}/{path.name}"
 
     def _log_save(self, path: Path) -> None:
-        """Log the first save, the last, and one per interval."""
         if self._saved_at >= self._next_logged_save or self._trainer.done:
             self._next_logged_save = self._saved_at + SECONDS_PER_LOGGED_SAVE
             size = path.stat().st_size / 2**20
             self._log.write(f"saved {path.name}, {size:.1f} MiB in {self._last_save:.2f} s")
 
     def _log_evaluations(self) -> None:
-        """Log one line per evaluation and split."""
         unit = UNIT_COLUMNS[self._trainer.config.budget.unit]
         for (at, split), success in evaluations(self._trainer, self._logged_rows).items():
             self._log.write(f"evaluation at {unit} {at}, {split} goals: {success}")
@@ -393,7 +387,6 @@ class Job:
         return manifest
 
     def _export(self) -> None:
-        """Export the trained agent, if `budget.export` is set."""
         config = self._trainer.config
         if not config.budget.export:
             return
@@ -422,7 +415,6 @@ class Job:
             self._attempts.end(reason, status)
 
     def _seconds(self) -> float:
-        """Seconds of training over all attempts."""
         return self._spent + time.monotonic() - self._start_time
 
     def _where(self) -> str:

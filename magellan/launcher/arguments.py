@@ -284,7 +284,6 @@ def _layers(given: Mapping[str, Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def _adapter(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Layer with the adapter of the estimator."""
     if not given.keys() & set(OWN[MAGELLAN]):
         return {}
     adapters, train = given.get("sr_adapters", "sr_adapters"), given.get("train_llm", True)
@@ -296,7 +295,6 @@ def _adapter(given: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _model_layer(servers: Servers) -> dict[str, Any]:
-    """Layer with the model and device of lamorel's section."""
     backend = {"kind": "lamorel", "device": "cuda" if servers.on_gpu else "cpu"}
     return {"backbone": {"model": servers.model}, "backend": backend}
 

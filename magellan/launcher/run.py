@@ -70,7 +70,6 @@ def run(values: Mapping[str, Any]) -> int:
 
 
 def _report(error: InputError | JobError, values: Mapping[str, Any]) -> int:
-    """Print the error in the trainer's process; returns the exit status."""
     if _is_trainer():
         line = _translate_options(str(error), at(values, f"{SCRIPT}.output_dir"))
         print(f"{error.label}: {line}", file=sys.stderr, flush=True)

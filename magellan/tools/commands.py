@@ -84,7 +84,6 @@ def _export(options: argparse.Namespace) -> None:
 
 
 def _agent(options: argparse.Namespace) -> TrainedAgent:
-    """Read the agent of `add_run` and `add_modules`."""
     from magellan.tools.trained import TrainedAgent
 
     agent = TrainedAgent.read(options.run, tuple(options.module))

@@ -100,7 +100,6 @@ def drawn_sets(agent: TrainedAgent, per_category: int, seed: int) -> list[Evalua
 
 
 def _kept_agents(newest: TrainedAgent, modules: tuple[str, ...]) -> Iterator[TrainedAgent]:
-    """Agents of the run's kept checkpoints, oldest first."""
     run = newest.path.parents[1]
     for point in points(run):
         agent = TrainedAgent.read(run / str(point), modules)
@@ -152,7 +151,6 @@ def _goal_rows(sets: list[EvaluationSet]) -> Iterator[tuple[Any, ...]]:
 
 
 def _kinds(space: GoalSet, positions: np.ndarray) -> list[str]:
-    """The world's labels of the goals, checked."""
     kinds = space.world.kinds(space, positions)
     if len(kinds) != len(positions) or not all(isinstance(kind, str) and kind for kind in kinds):
         raise InputError(

@@ -129,7 +129,6 @@ def _replay_config(
 
 
 def _check_output(output: Path) -> None:
-    """Refuse a folder with a run or another replay."""
     used = [n for n in (MANIFEST, REPLAY, *(f"{t}.csv" for t in COLUMNS)) if (output / n).exists()]
     if used:
         raise InputError(f"--output: {output} already holds {used[0]}; name another folder")
@@ -171,7 +170,6 @@ def _rows(
     predictions: list[Prediction],
     rows_of: Callable[[Prediction], Iterable[dict[str, Any]]],
 ) -> list[dict[str, Any]]:
-    """Rows of each prediction, with its point, estimator and split."""
     return [
         {**p.point._asdict(), "estimator": name, "split": p.goals.space.split, **row}
         for p in predictions

@@ -118,7 +118,6 @@ def submit(file: Path, runs: int, output: Path) -> Path:
 
 
 def _card_header(file: Path, name: str) -> dict[str, Any]:
-    """Fields of a card that describe the file, with version and date."""
     spec = SAMPLERS[name]
     texts = (sys.modules[spec.build.__module__].__doc__, spec.build.__doc__)
     return {

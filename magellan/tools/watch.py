@@ -123,7 +123,6 @@ def watch(
 def _introduction(
     agent: TrainedAgent, backend: Backend, goals: GoalSet, position: int, prompt: str
 ) -> list[str]:
-    """Agent, category of the goal, and predicted competence."""
     config, world = agent.config, goals.world
     category = world.categories[int(goals.categories_at(np.array([position]))[0])]
     lines = [

@@ -6,7 +6,6 @@ import contextlib
 import sys
 from collections.abc import Sequence
 
-from magellan.config.command import add_check
 from magellan.core.arguments import ArgumentParser
 from magellan.core.errors import InputError, JobError, is_out_of_memory, out_of_memory
 from magellan.jobs.command import add_train
@@ -17,7 +16,7 @@ from magellan.tools import commands as tools
 COMMANDS = (
     *(add_train, tools.add_replay, tools.add_export, tools.add_embed),
     *(tools.add_watch, tools.add_play, tools.add_goals, add_backbone),
-    *(tools.add_axes, tools.add_order, tools.add_submit, tools.add_bench, add_check),
+    *(tools.add_axes, tools.add_order, tools.add_submit, tools.add_bench, tools.add_check),
 )
 MODEL_PACKAGES = (
     *("filelock", "huggingface_hub", "jinja2", "peft", "safetensors", "tokenizers", "torch"),

@@ -36,7 +36,8 @@ class Finding(NamedTuple):
 
 def finding(results: Results, statistics: Mapping[str, pd.DataFrame]) -> Finding:
     """The primary comparison of every goal space, from the table `comparison`."""
-    rows, level = primary(statistics["comparison"]), level_of(results)
+    rows = primary(statistics["comparison"])
+    level = round(1.0 - settings(results).confidence, 12)
     told, untold = (
         [verdict(row, results, level) for row in rows if _is_significant(row, level) == significant]
         for significant in (True, False)
@@ -58,11 +59,6 @@ def primary(comparison: pd.DataFrame) -> list[Any]:
         rows.itertuples(index=False),
         key=lambda row: (spaces.index(row.goal_space), -abs(row.difference)),
     )
-
-
-def level_of(results: Results) -> float:
-    """Significance level: 1 minus the confidence of the intervals."""
-    return round(1.0 - settings(results).confidence, 12)
 
 
 def _is_significant(row: Any, level: float) -> bool:
@@ -178,13 +174,10 @@ def terminal(summary: Mapping[str, Any], folder: str, commands: Sequence[str]) -
 
     summary: the finding, as in the JSON file beside the page.
     """
-    sentences = [join_sentences(summary[key]) for key in ("told", "untold") if summary[key]]
-    lines = [*sentences, summary["measured"]][:2]
+    lines = []
+    for texts in filter(None, (summary["told"], summary["untold"])):
+        more = len(texts) - SHOWN
+        lines.append("; ".join([*texts[:SHOWN], *[f"and {more} more"] * (more > 0)]))
+    lines = [*lines, summary["measured"]][:2]
     paths = f"{folder}/summary.html; tables: {folder}/tables, {folder}/statistics"
     return [*lines, f"summary: {paths}", *(f"next: {command}" for command in commands)]
-
-
-def join_sentences(sentences: Sequence[str]) -> str:
-    """The first few sentences in one line, and how many more there are."""
-    more = len(sentences) - SHOWN
-    return "; ".join([*sentences[:SHOWN], *([f"and {more} more"] if more > 0 else [])])

@@ -191,7 +191,8 @@ def _place_tables(entries: Sequence[Row]) -> str:
         first = lines[-1].startswith("n = ")
         lines += ["", *head([track, *HEADER])] if first else [row([f"**{track}**", "", ""])]
         lines += map(row, rows)
-    best = {one.rule: _p_best(one, place) for one in ranked}
+    protocols = PROTOCOLS if "frontier" in place.folders else {}
+    best = {one.rule: protocols.get(one.rule, one.p_best) for one in ranked}
     near = sorted(p for p in best.values() if p >= LEVEL)
     ends = " to ".join(dict.fromkeys(chance(p) for p in (*near[:1], *near[-1:])))
     named = [f"`{rule}`" for rule, p in best.items() if p >= LEVEL]
@@ -203,12 +204,6 @@ def _place_tables(entries: Sequence[Row]) -> str:
         if names:
             lines += ["", f"Not told apart from {other}: {', '.join(names)}."]
     return "\n".join(lines)
-
-
-def _p_best(standing: Standing, place: Place) -> float:
-    """p of the difference to the best of the track, by a study's protocol if one tested it."""
-    protocols = PROTOCOLS if "frontier" in place.folders else {}
-    return protocols.get(standing.rule, standing.p_best)
 
 
 def _page_cells(standing: Standing) -> list[str]:

@@ -62,7 +62,9 @@ class Phase:
 
 def phases_of(config: RunConfig) -> tuple[Phase, ...]:
     """Return the phases of a run; a single one if it declares none."""
-    goals = _seeded_goals(config)
+    goals = config.goals
+    if goals.seed == "run":
+        goals = goals.model_copy(update={"seed": config.seed})
     phases: list[Phase] = []
     for number, phase in enumerate(config.phases, start=1):
         draw = phase.goals.model_dump(exclude_none=True)
@@ -72,7 +74,9 @@ def phases_of(config: RunConfig) -> tuple[Phase, ...]:
                 phases[-1].ends if phases else 0,
                 config.budget.end if phase.until is None else phase.until,
                 phase.sampler or config.sampler,
-                _goal_space(phase.goal_space, config),
+                config.goal_space
+                if phase.goal_space is None
+                else checked_goal_space(phase.goal_space, WORLDS[config.world]),
                 goals.model_copy(update=draw),
                 config.seed if phase.seed is None else phase.seed,
                 phase.explore_anew,
@@ -82,15 +86,6 @@ def phases_of(config: RunConfig) -> tuple[Phase, ...]:
         return tuple(phases)
     own = config.sampler, config.goal_space, goals, config.seed
     return (Phase(1, 0, config.budget.end, *own, explore_anew=False),)
-
-
-def _seeded_goals(config: RunConfig) -> GoalConfig:
-    goals = config.goals
-    return goals.model_copy(update={"seed": config.seed}) if goals.seed == "run" else goals
-
-
-def _goal_space(name: str | None, config: RunConfig) -> str:
-    return config.goal_space if name is None else checked_goal_space(name, WORLDS[config.world])
 
 
 def driver_of(config: RunConfig, sampler: str) -> str | None:

@@ -26,15 +26,6 @@ from magellan.training.loop import Trainer
 IGNORE_CLOSED = contextlib.suppress(OSError, ValueError)
 
 
-def describe_speed(done: int, seconds: float, to_do: int, unit: str) -> str:
-    """Format the speed of a run that has done so many units in so many seconds, and its rest."""
-    if done == 0:
-        return "time left n/a"
-    rate = done / seconds
-    speed = f"{rate:.0f} {unit}/s" if rate >= 9.5 else f"{rate:.2g} {unit}/s"
-    return f"{speed}, {max(0.0, to_do / rate):.0f} s left"
-
-
 class Progress:
     """Progress on standard error: a bar, or a line every 20 seconds, and the result.
 
@@ -68,7 +59,8 @@ class Progress:
         elif self._style == "lines" and time.monotonic() - self._line_at >= self.SECONDS_PER_LINE:
             self._line_at, spent = time.monotonic(), self._spent()
             seconds, unit = self._line_at - self._start_time, self._unit
-            speed = describe_speed(spent - self._first, seconds, self._total - spent, unit)
+            of = {"unit": f" {unit}", "bar_format": "{rate_noinv_fmt}, {remaining} left"}
+            speed = tqdm.format_meter(spent, self._total, seconds, initial=self._first, **of)
             show(f"{self._name}: {spent:,} of {self._total:,} {unit}, {self._success()}, {speed}")
 
     def _spent(self) -> int:
@@ -130,12 +122,6 @@ def check_sink(name: str) -> None:
             ) from None
 
 
-def _tensorboard_writer(folder: Path, from_update: int) -> Any:
-    from torch.utils.tensorboard import SummaryWriter
-
-    return SummaryWriter(str(folder), purge_step=from_update)
-
-
 class TensorBoard:
     """Curves of a run in its folder `tensorboard`, over policy updates.
 
@@ -149,11 +135,13 @@ class TensorBoard:
     """
 
     def __init__(self, output: Path, tables: Tables, update: int) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
         self._written = {name: len(rows) for name, rows in tables.items()}
         folder = output / TENSORBOARD
         if folder.is_symlink():  # created since the attempt began
             raise cannot_write(folder, OSError(errno.ELOOP, "it is a symbolic link"))
-        self._writer = _tensorboard_writer(folder, update + 1)
+        self._writer = SummaryWriter(str(folder), purge_step=update + 1)
 
     def show(self, tables: Tables, update: int) -> None:
         """Write the new rows."""

@@ -20,7 +20,7 @@ if compgen -G "$output/checkpoints/*.safetensors" > /dev/null; then loading=$out
 export LAMOREL_PORT=$((20000 + ${SLURM_JOB_ID:-$$} % 20000))
 "${LAMOREL_PYTHON:-.venv-lamorel/bin/python}" -m lamorel_launcher.launch \
   --config-path "$PWD/$configs" --config-name "$config" \
-  rl_script_args.path="$PWD/magellan/main.py" rl_script_args.output_dir="$output" \
+  rl_script_args.path="$PWD/magellan/lamorel_main.py" rl_script_args.output_dir="$output" \
   rl_script_args.loading_path="$loading" rl_script_args.seed="$seed" "$@"
 if [ ! -e "$output/manifest.json" ] && [ -n "${SLURM_JOB_ID:-}" ]; then
   if [ "$(reached)" = "$before" ]; then

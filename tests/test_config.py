@@ -78,7 +78,7 @@ def test_paper_preset_has_the_papers_constants():
 
 @pytest.mark.parametrize(
     ("start", "command"),
-    [("magellan.__main__", "magellan.cli"), ("magellan.main", "magellan.launcher.run")],
+    [("magellan.__main__", "magellan.cli"), ("magellan.lamorel_main", "magellan.launcher.run")],
 )
 def test_what_is_read_once_is_set_before_torch_is_imported(start, command, monkeypatch):
     code = f"""

@@ -117,8 +117,8 @@ def _check_processes() -> None:
     """Raise InputError unless lamorel's launcher has started this process."""
     if "RANK" not in os.environ:
         raise InputError(
-            "magellan/main.py: started by itself; allowed: python -m lamorel_launcher.launch "
-            f"--config-path ... --config-name ... {SCRIPT}.path=magellan/main.py (docs/lamorel.md)"
+            "magellan/lamorel_main.py: started by itself; allowed: python -m "
+            f"lamorel_launcher.launch ... {SCRIPT}.path=magellan/lamorel_main.py (docs/lamorel.md)"
         )
 
 

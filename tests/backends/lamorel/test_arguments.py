@@ -203,7 +203,7 @@ def test_a_key_that_lamorel_would_miss_is_one_line(path, rule):
 def test_without_the_launcher_it_is_one_line(monkeypatch, capsys):
     monkeypatch.delenv("RANK", raising=False)
     assert run(composed("cpu")) == 2
-    line = "error: magellan/main.py: started by itself; allowed: python -m lamorel"
+    line = "error: magellan/lamorel_main.py: started by itself; allowed: python -m lamorel"
     assert error_line(capsys).startswith(line)
 
 

@@ -25,7 +25,7 @@ def start(output, *overrides: str) -> subprocess.Popen:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    given = [f"path={ROOT}/magellan/main.py", f"output_dir={output}", "preset=smoke"]
+    given = [f"path={ROOT}/magellan/lamorel_main.py", f"output_dir={output}", "preset=smoke"]
     given += ["goals_distribution=[40,8,4,2,2]", *overrides]
     return subprocess.Popen(
         [

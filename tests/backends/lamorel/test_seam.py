@@ -219,7 +219,7 @@ def test_without_its_launcher_it_is_one_line():
 
 def test_nothing_of_it_is_imported_with_the_package():
     program = (
-        "import sys\nimport magellan.cli, magellan.backends, magellan.main\n"
+        "import sys\nimport magellan.cli, magellan.backends, magellan.lamorel_main\n"
         "import magellan.launcher.arguments, magellan.launcher.run, magellan.backends.lamorel\n"
         "print(sorted({'lamorel', 'hydra', 'omegaconf', 'torch'} & set(sys.modules)))"
     )

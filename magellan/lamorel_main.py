@@ -1,7 +1,7 @@
 """Script that lamorel's launcher runs in each process (docs/lamorel.md).
 
     python -m lamorel_launcher.launch --config-path $PWD/config/little_zoo \\
-        --config-name local_gpu_config_magellan rl_script_args.path=$PWD/magellan/main.py \\
+        --config-name local_gpu_config_magellan rl_script_args.path=$PWD/magellan/lamorel_main.py \\
         rl_script_args.output_dir=outputs/magellan rl_script_args.seed=0
 """
 

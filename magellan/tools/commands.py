@@ -30,7 +30,7 @@ from magellan.jobs.command import add_backend, backend_given
 from magellan.worlds import DEFAULT_WORLD, WORLDS
 
 if TYPE_CHECKING:
-    from magellan.tools.trained import TrainedAgent
+    from magellan.jobs.trained import TrainedAgent
 
 
 def add_replay(commands: Commands) -> None:
@@ -86,7 +86,7 @@ def _export(options: argparse.Namespace) -> None:
 
 
 def _agent(options: argparse.Namespace) -> TrainedAgent:
-    from magellan.tools.trained import TrainedAgent
+    from magellan.jobs.trained import TrainedAgent
 
     agent = TrainedAgent.read(options.run, tuple(options.module))
     for path in agent.damaged:
@@ -291,7 +291,7 @@ def _order(options: argparse.Namespace) -> None:
     settings: dict[str, Any] = reduce(merged, map(parse_assignment, options.set), {})
     prepare_threads(1)
     load_modules(options.module)
-    from magellan.tools import order
+    from magellan.curriculum import order
 
     rows = order.ordered(
         order.read_rows(options.rows),

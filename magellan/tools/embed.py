@@ -26,7 +26,7 @@ from magellan.core.codec import Packed
 from magellan.core.errors import InputError, shown
 from magellan.jobs.checkpoint import points
 from magellan.jobs.export import check_output, write_agent
-from magellan.tools.trained import ARGUMENT, Point, TrainedAgent
+from magellan.jobs.trained import ARGUMENT, Point, TrainedAgent
 from magellan.training.evaluate import EvaluationSet
 from magellan.training.parts import evaluated_goals
 from magellan.worlds import GoalSet

@@ -12,7 +12,7 @@ import numpy as np
 from magellan.competence import Outcomes
 from magellan.core.errors import InputError
 from magellan.jobs.folder import MANIFEST
-from magellan.tools.trained import Point, TrainedAgent
+from magellan.jobs.trained import Point, TrainedAgent
 from magellan.training.evaluate import EvaluationSet
 
 

@@ -24,8 +24,8 @@ from magellan.core.errors import InputError, shown
 from magellan.core.files import write_atomically, write_table
 from magellan.core.finite import check_losses
 from magellan.jobs.folder import MANIFEST
+from magellan.jobs.trained import Point
 from magellan.tools.recorded import RecordedRun
-from magellan.tools.trained import Point
 from magellan.training.evaluate import EvaluationSet, competence_rows, goal_rows
 from magellan.training.parts import estimator_parts, evaluated_goals
 

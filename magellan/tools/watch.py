@@ -11,7 +11,7 @@ from magellan.backends import CURRENT, DELAYED, Backend
 from magellan.core.codec import stack
 from magellan.core.errors import InputError, printable
 from magellan.core.randomness import choose
-from magellan.tools.trained import TrainedAgent
+from magellan.jobs.trained import TrainedAgent
 from magellan.worlds import GoalSet
 
 BAR = 20

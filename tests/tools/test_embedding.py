@@ -13,8 +13,8 @@ from magellan.config import resolve_run
 from magellan.core.errors import InputError
 from magellan.jobs import run
 from magellan.jobs.checkpoint import points
+from magellan.jobs.trained import TrainedAgent
 from magellan.tools.embed import embed
-from magellan.tools.trained import TrainedAgent
 from tests.agent.tiny import close, in_float64
 from tests.runs import rows
 from tests.tools.conftest import config

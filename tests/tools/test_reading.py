@@ -13,7 +13,7 @@ from magellan.jobs import export, run
 from magellan.jobs.checkpoint import Checkpoints, decode
 from magellan.jobs.export import agent_files, write_agent
 from magellan.jobs.folder import check_folder
-from magellan.tools.trained import TrainedAgent
+from magellan.jobs.trained import TrainedAgent
 from magellan.training.loop import Trainer
 from tests.faults.test_checkpoints import cut
 from tests.runs import contents, error_line, forge

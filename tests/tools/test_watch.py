@@ -13,7 +13,7 @@ import pytest
 from magellan.backends import CURRENT, DELAYED
 from magellan.cli import main
 from magellan.core.codec import stack
-from magellan.tools.trained import TrainedAgent
+from magellan.jobs.trained import TrainedAgent
 from magellan.tools.watch import chosen_goal, watch
 from magellan.training.evaluate import play
 from tests.runs import error_line, printed

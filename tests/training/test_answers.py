@@ -6,7 +6,7 @@ import pytest
 from magellan.config import resolve_run
 from magellan.core.errors import InputError
 from magellan.curriculum import Curriculum
-from magellan.tools.trained import TrainedAgent
+from magellan.jobs.trained import TrainedAgent
 from magellan.training.answers import make_trainer
 from tests.runs import finish, rows, trained
 

@@ -16,7 +16,8 @@ import numpy as np
 
 from magellan.core.errors import InputError, not_allowed
 from magellan.core.parsing import parse_json, read_json_text
-from magellan.curriculum import Curriculum, Settings
+from magellan.curriculum.build import Settings
+from magellan.curriculum.curriculum import Curriculum
 
 NO_EXPLORATION = {"epsilon_start": 0.0, "epsilon_end": 0.0}
 

@@ -6,8 +6,7 @@ import numpy as np
 from pydantic import Field
 
 from magellan.core.settings import Count, Fraction, Positive, Section
-from magellan.samplers.base import NEVER, GoalSampler
-from magellan.samplers.registry import SamplerParts, register_sampler
+from magellan.samplers.registry import register_sampler
 from magellan.samplers.rules import ArmStats, BatchRule
 from magellan.samplers.selection import greedy
 
@@ -24,8 +23,15 @@ class AdarftSettings(Section):
     batch: Count = Field(1_024, description="Episodes per batch.")
 
 
+@register_sampler(
+    "adarft", "AdaRFT", settings=AdarftSettings, epsilon=False, ordered=True, arms="categories"
+)
 class Adarft(BatchRule):
-    """T <- clip(T + eta tanh(alpha (success - beta)), 0, 100); the group nearest to T is drawn."""
+    """AdaRFT (Shi et al. 2025, arXiv 2504.05520); impossible goals are never drawn.
+
+    T <- clip(T + eta tanh(alpha (success - beta)), 0, 100); the group nearest to T is drawn.
+    Constants: the flags in the README of github.com/limenlp/verl. A batch counts answers.
+    """
 
     shared = ("target",)
 
@@ -34,22 +40,10 @@ class Adarft(BatchRule):
         self.target = np.zeros(1)
 
     def learn(self, count: np.ndarray, total: np.ndarray) -> None:
-        success = total.sum() / count.sum()
-        excess = success - self.settings.success
+        excess = total.sum() / count.sum() - self.settings.success
         change = self.settings.step * np.tanh(self.settings.sensitivity * excess)
         self.target[:] = (self.target + change).clip(0.0, HARDEST)
 
     def weights(self, arms: ArmStats) -> np.ndarray:
         difficulty = np.linspace(0.0, HARDEST, len(arms.tries))
         return greedy(-np.abs(difficulty - self.target))
-
-
-@register_sampler("adarft", "AdaRFT", settings=AdarftSettings, epsilon=False, ordered=True)
-def build(parts: SamplerParts, settings: AdarftSettings) -> GoalSampler:
-    """AdaRFT (Shi et al. 2025, arXiv 2504.05520); impossible goals are never drawn.
-
-    Constants: the flags in the README of github.com/limenlp/verl.
-
-    A batch counts answers.
-    """
-    return GoalSampler(parts.goals, None, Adarft(settings), NEVER, parts.rng, arms="categories")

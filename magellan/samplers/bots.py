@@ -7,8 +7,7 @@ from pydantic import Field
 
 from magellan.competence.base import Group
 from magellan.core.settings import Fraction, Section
-from magellan.samplers.base import NEVER, GoalSampler
-from magellan.samplers.registry import SamplerParts, register_sampler
+from magellan.samplers.registry import register_sampler
 from magellan.samplers.rules import ArmStats, Rule
 from magellan.samplers.selection import nearest_draw
 
@@ -21,10 +20,20 @@ class BotsSettings(Section):
     target: Fraction = Field(0.5, description="Success rate aimed at.")
 
 
+@register_sampler("bots", "BOTS", estimator="learned", settings=BotsSettings, epsilon=False)
 class Bots(Rule):
-    """Counts <- (1 - lambda) counts + lambda + answers; of goals not drawn, rho of those predicted.
+    """Bayesian online task selection (Shen et al. 2025, arXiv 2510.26374): a Thompson draw.
+
+    Counts <- (1 - lambda) counts + lambda + answers; of goals not drawn, rho of those predicted.
 
     updates, drawn: how many there were, and groups of answers in them, (1,).
+
+    Authors' code: modelscope/Trinity-RFT, trinity/buffer/selector, constants of examples/bots.
+    There predictions interpolate between the pass rates of two reference models; here they are
+    those of MAGELLAN's head. There the nearest B of all N goals are played; here each draw is the
+    nearest of N / B, B the mean number of goals per update.
+
+    A group adds its successes and failures. Forgetting brings back a goal that failed at first.
     """
 
     shared = ("updates", "drawn")
@@ -58,17 +67,3 @@ class Bots(Rule):
         per_update = self.drawn[0] / max(self.updates[0], 1.0)
         among = max(len(self.won) / max(per_update, 1.0), 1.0)
         return nearest_draw(self.won, self.lost, self.settings.target, among)
-
-
-@register_sampler("bots", "BOTS", estimator="learned", settings=BotsSettings, epsilon=False)
-def build(parts: SamplerParts, settings: BotsSettings) -> GoalSampler:
-    """Bayesian online task selection (Shen et al. 2025, arXiv 2510.26374): a Thompson draw.
-
-    Authors' code: modelscope/Trinity-RFT, trinity/buffer/selector, constants of examples/bots.
-    There predictions interpolate between the pass rates of two reference models; here they are
-    those of MAGELLAN's head. There the nearest B of all N goals are played; here each draw is the
-    nearest of N / B, B the mean number of goals per update.
-
-    A group adds its successes and failures. Forgetting brings back a goal that failed at first.
-    """
-    return GoalSampler(parts.goals, parts.estimator, Bots(settings), NEVER, parts.rng)

@@ -5,16 +5,24 @@ from __future__ import annotations
 import numpy as np
 
 from magellan.competence.base import Group
-from magellan.core.settings import NoSettings
-from magellan.samplers.base import NEVER, GoalSampler
-from magellan.samplers.registry import SamplerParts, register_sampler
+from magellan.samplers.registry import register_sampler
 from magellan.samplers.rules import ArmStats, Rule
 
 
+@register_sampler("cdas", "CDAS", epsilon=False)
 class Cdas(Rule):
-    """Difficulty: mean of expected minus observed success; ability falls by its mean change.
+    """Competence-difficulty alignment (Kong et al. 2025, arXiv 2505.17652), no constants.
+
+    Difficulty: mean of expected minus observed success; ability falls by its mean change.
 
     batch: goals in the last update that had any, (1,).
+
+    Authors' code: DeyangKong/CDAS, verl/utils/dataset/rl_cdas_dataset.py at ae9aad2, lines 25-141.
+    There B goals are played once each, as many as fit a batch; here draws are uniform over the same
+    goals, B the goals of the last update, and equally difficult ones share places.
+
+    A group is one observation of success. A goal outside the batch has probability 0, until ability
+    moves towards its difficulty.
     """
 
     shared = ("ability", "batch")
@@ -57,17 +65,3 @@ def first(distance: np.ndarray, among: np.ndarray, places: float) -> np.ndarray:
     left = places - np.concatenate([[0], np.cumsum(counts)[:-1]])
     shares[among] = (np.clip(left, 0.0, counts) / counts)[group]
     return shares
-
-
-@register_sampler("cdas", "CDAS", epsilon=False)
-def build(parts: SamplerParts, settings: NoSettings) -> GoalSampler:
-    """Competence-difficulty alignment (Kong et al. 2025, arXiv 2505.17652), no constants.
-
-    Authors' code: DeyangKong/CDAS, verl/utils/dataset/rl_cdas_dataset.py at ae9aad2, lines 25-141.
-    There B goals are played once each, as many as fit a batch; here draws are uniform over the same
-    goals, B the goals of the last update, and equally difficult ones share places.
-
-    A group is one observation of success. A goal outside the batch has probability 0, until
-    ability moves towards its difficulty.
-    """
-    return GoalSampler(parts.goals, None, Cdas(settings), NEVER, parts.rng)

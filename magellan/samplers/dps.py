@@ -7,8 +7,7 @@ from pydantic import Field
 
 from magellan.competence.base import Group
 from magellan.core.settings import Count, Fraction, Positive, Section
-from magellan.samplers.base import NEVER, GoalSampler
-from magellan.samplers.registry import SamplerParts, register_sampler
+from magellan.samplers.registry import register_sampler
 from magellan.samplers.rules import ArmStats, Rule
 from magellan.samplers.selection import nearest
 
@@ -21,11 +20,21 @@ class DpsSettings(Section):
     candidates: Count = Field(32, description="Goals drawn, of which the likeliest is practised.")
 
 
+@register_sampler("dps", "DPS", settings=DpsSettings, epsilon=False)
 class Dps(Rule):
-    """States of a goal: no answer succeeds, some do, all do; observed by a group, else predicted.
+    """Dynamics-predictive sampling (Mao et al. 2026, arXiv 2603.10887).
+
+    States of a goal: no answer succeeds, some do, all do; observed by a group, else predicted.
 
     counts: Dirichlet parameters of the transitions, (n, to, from).
     before, state: distribution over states at the last update, and predicted for the next, (n, 3).
+
+    Authors' code: recipe/dps/task_sampler.py at 5654d52, lines 62-115 and 148-208; constants of
+    scripts/math. There the likeliest B of 32 B are played; here each draw is the likeliest of 32.
+
+    A group is one observation. Single episodes never show a goal partly solved, unless a goal has
+    two of them in one update. The prediction of a goal that is left drifts back to one third, so it
+    comes back only where no others are known to be partly solved.
     """
 
     def start(self, n_arms: int) -> None:
@@ -54,17 +63,3 @@ class Dps(Rule):
 
     def weights(self, arms: ArmStats) -> np.ndarray:
         return nearest(np.round(self.state[:, 1], 12), 1.0, self.settings.candidates)
-
-
-@register_sampler("dps", "DPS", settings=DpsSettings, epsilon=False)
-def build(parts: SamplerParts, settings: DpsSettings) -> GoalSampler:
-    """Dynamics-predictive sampling (Mao et al. 2026, arXiv 2603.10887).
-
-    Authors' code: recipe/dps/task_sampler.py at 5654d52, lines 62-115 and 148-208; constants of
-    scripts/math. There the likeliest B of 32 B are played; here each draw is the likeliest of 32.
-
-    A group is one observation. Single episodes never show a goal partly solved, unless a goal has
-    two of them in one update. The prediction of a goal that is left drifts back to one third, so it
-    comes back only where no others are known to be partly solved.
-    """
-    return GoalSampler(parts.goals, None, Dps(settings), NEVER, parts.rng)

@@ -7,8 +7,7 @@ from pydantic import Field
 
 from magellan.competence.base import Group
 from magellan.core.settings import Count, Positive, Section
-from magellan.samplers.base import NEVER, GoalSampler
-from magellan.samplers.registry import SamplerParts, register_sampler
+from magellan.samplers.registry import register_sampler
 from magellan.samplers.rules import ArmStats, Rule
 from magellan.samplers.selection import softmax
 
@@ -20,8 +19,14 @@ class DumpSettings(Section):
     window: Count = Field(300, description="Advantages kept per group.")
 
 
+@register_sampler("dump", "DUMP", settings=DumpSettings, epsilon=False, arms="categories")
 class Dump(Rule):
-    """UCB: mean |advantage| + sqrt(2 ln(N + 1) / (n + 1)); n episodes of the group, N in all."""
+    """DUMP (Wang et al. 2025, arXiv 2504.09710), with no other exploration.
+
+    UCB: mean |advantage| + sqrt(2 ln(N + 1) / (n + 1)); n episodes of the group, N in all.
+    Bound and constants: github.com/ZhentingWang/DUMP, verl/utils/curriculum_learning.py. Window and
+    n count answers, as there; each has the mean |advantage| of its group.
+    """
 
     wants_advantage = True
 
@@ -37,14 +42,3 @@ class Dump(Rule):
         mean = self.ring.sum(axis=1) / self.heard.clip(1, self.settings.window)
         bonus = np.sqrt(2 * np.log(self.heard.sum() + 1) / (self.heard + 1))
         return softmax(mean + bonus, self.settings.temperature)
-
-
-@register_sampler("dump", "DUMP", settings=DumpSettings, epsilon=False)
-def build(parts: SamplerParts, settings: DumpSettings) -> GoalSampler:
-    """DUMP (Wang et al. 2025, arXiv 2504.09710), with no other exploration.
-
-    Bound and constants: github.com/ZhentingWang/DUMP, verl/utils/curriculum_learning.py.
-
-    Window and n count answers, as there; each has the mean |advantage| of its group.
-    """
-    return GoalSampler(parts.goals, None, Dump(settings), NEVER, parts.rng, arms="categories")

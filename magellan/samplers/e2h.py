@@ -8,24 +8,28 @@ import numpy as np
 from pydantic import Field
 
 from magellan.core.settings import Count, Positive, Section
-from magellan.samplers.base import NEVER, GoalSampler
-from magellan.samplers.registry import SamplerParts, register_sampler
+from magellan.samplers.registry import register_sampler
 from magellan.samplers.rules import ArmStats, Rule
 
 
 class E2hSettings(Section):
     """The sampler `e2h`."""
 
-    schedule: Literal["cosine", "gaussian"] = Field(
-        "cosine", description="`cosine` (E2H-C) or `gaussian` (E2H-G)."
-    )
+    schedule: Literal["cosine", "gaussian"] = Field("cosine", description="E2H-C or E2H-G.")
     updates: Count = Field(1_600, description="Policy updates until the schedule ends.")
     exponent: Positive = Field(0.5, description="Of time in the mean of `gaussian`.")
     sigma: float = Field(0.5, ge=0.01, description="Standard deviation of `gaussian`, in groups.")
 
 
+@register_sampler(
+    "e2h", "E2H", settings=E2hSettings, epsilon=False, ordered=True, arms="categories"
+)
 class E2h(Rule):
-    """Shares of groups by time; the world orders groups from easy to hard."""
+    """E2H Reasoner (Parashar et al. 2025, arXiv 2506.06632); impossible goals are never drawn.
+
+    Shares of groups by time; the world orders groups from easy to hard. Schedules,
+    their floor and constants: github.com/divelab/E2H-Reasoning, src/trainer.py.
+    """
 
     def weights(self, arms: ArmStats) -> np.ndarray:
         settings, groups = self.settings, np.arange(len(arms.tries))
@@ -38,12 +42,3 @@ class E2h(Rule):
         exponents = -(((groups - mean) / settings.sigma) ** 2) / 2
         density = np.exp(exponents - exponents.max())
         return floor + (1 - len(groups) * floor) * density / density.sum()
-
-
-@register_sampler("e2h", "E2H", settings=E2hSettings, epsilon=False, ordered=True)
-def build(parts: SamplerParts, settings: E2hSettings) -> GoalSampler:
-    """E2H Reasoner (Parashar et al. 2025, arXiv 2506.06632); impossible goals are never drawn.
-
-    Schedules, their floor and constants: github.com/divelab/E2H-Reasoning, src/trainer.py.
-    """
-    return GoalSampler(parts.goals, None, E2h(settings), NEVER, parts.rng, arms="categories")

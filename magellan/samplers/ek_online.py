@@ -13,11 +13,10 @@ from magellan.samplers.signals import absolute_learning_progress
 
 
 class EkOnlineSettings(Section):
-    """How the sampler `ek_online` explores."""
+    """The sampler `ek_online`."""
 
     explore: Literal["categories", "goals"] = Field(
-        "categories",
-        description="Explore over categories, as in the paper, or over `goals`.",
+        "categories", description="Explore over categories, as in the paper, or over `goals`."
     )
 
 
@@ -32,10 +31,9 @@ def build(parts: SamplerParts, settings: EkOnlineSettings) -> GoalSampler:
     """One window of outcomes per feasible category; no threshold on learning progress.
 
     Exploration is uniform over the categories that have goals, impossible included; exploitation
-    chooses among the feasible ones, uniformly while all learning progress is 0.
-
-    A group of answers is one outcome of its category's window. With `epsilon_end: 0` a category
-    that failed at first is hardly drawn again.
+    chooses among the feasible ones, uniformly while all learning progress is 0. A group of answers
+    is one outcome of its category's window. With `epsilon_end: 0` a category that failed at first
+    is hardly drawn again.
     """
     return GoalSampler(
         parts.goals,

@@ -6,8 +6,7 @@ import numpy as np
 from pydantic import Field
 
 from magellan.core.settings import Fraction, Section
-from magellan.samplers.base import GoalSampler
-from magellan.samplers.registry import SamplerParts, register_sampler
+from magellan.samplers.registry import register_sampler
 from magellan.samplers.rules import ArmStats, Rule
 
 
@@ -18,8 +17,19 @@ class FastSlowSettings(Section):
     theta: float = Field(0.1, gt=0, lt=1, description="Success that reweighting maps to one half.")
 
 
+@register_sampler("fast_slow", "Fast-slow LP", settings=FastSlowSettings, explores="goals")
 class FastSlow(Rule):
-    """Two exponential averages of each goal's success, from 0, the success of a random policy."""
+    """Learning progress of Kanitscheider et al. 2021 (arXiv 2106.14876), as in OMNI.
+
+    Two exponential averages of each goal's success, from 0, the success of a random policy.
+
+    Code: OMNI (Zhang et al. 2023, arXiv 2306.01711), train.py:230-241 and envs/env_tr_lp.py:26-40;
+    Syllabus, syllabus/curricula/learning_progress.py. There all tasks are evaluated periodically;
+    here a goal's own episodes move its averages, and one never solved is only explored.
+
+    A group of answers moves the averages once, by its share of successes. With `epsilon_end: 0` a
+    goal that failed at first is never drawn again.
+    """
 
     def start(self, n_arms: int) -> None:
         self.fast, self.slow = np.zeros((2, n_arms))
@@ -40,17 +50,3 @@ class FastSlow(Rule):
     def _reweight(self, rate: np.ndarray) -> np.ndarray:
         theta = self.settings.theta
         return (1.0 - theta) * rate / (rate + theta * (1.0 - 2.0 * rate))
-
-
-@register_sampler("fast_slow", "Fast-slow LP", settings=FastSlowSettings, explores="goals")
-def build(parts: SamplerParts, settings: FastSlowSettings) -> GoalSampler:
-    """Learning progress of Kanitscheider et al. 2021 (arXiv 2106.14876), as in OMNI.
-
-    Code: OMNI (Zhang et al. 2023, arXiv 2306.01711), train.py:230-241 and envs/env_tr_lp.py:26-40;
-    Syllabus, syllabus/curricula/learning_progress.py. There all tasks are evaluated periodically;
-    here a goal's own episodes move its averages, and one never solved is only explored.
-
-    A group of answers moves the averages once, by its share of successes. With
-    `epsilon_end: 0` a goal that failed at first is never drawn again.
-    """
-    return GoalSampler(parts.goals, None, FastSlow(settings), parts.epsilon, parts.rng)

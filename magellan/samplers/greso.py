@@ -7,8 +7,7 @@ from pydantic import Field
 
 from magellan.competence.base import Group
 from magellan.core.settings import Count, Fraction, Section
-from magellan.samplers.base import NEVER, GoalSampler
-from magellan.samplers.registry import SamplerParts, register_sampler
+from magellan.samplers.registry import register_sampler
 from magellan.samplers.rules import ArmStats, Rule
 
 LEAST, MOST, STEP, FLOOR = 0.05, 0.95, 0.01, 0.01
@@ -23,8 +22,18 @@ class GresoSettings(Section):
     batch: Count = Field(256, description="Episodes between steps of p.")
 
 
+@register_sampler("greso", "GRESO", settings=GresoSettings, epsilon=False)
 class Greso(Rule):
-    """Probability of playing a goal: max(p ** z, .01), z the repetitions of its last outcome."""
+    """Selective rollouts (Zheng et al. 2025, arXiv 2506.02177): weights instead of skips.
+
+    Probability of playing a goal: max(p ** z, .01), z the repetitions of its last outcome.
+
+    Authors' code: verl/trainer/ttis/presampling_selector.py:102-147, steps of p in
+    verl/trainer/ppo/ray_trainer.py:1199-1219. There z counts groups of 8 rollouts with equal
+    outcomes. A single rollout is always such a group: every goal would be skipped once tried and p
+    would fall to its minimum. So the first outcome of a streak does not count, only repetitions. Of
+    groups of two answers or more each one with equal rewards counts, as there.
+    """
 
     shared = ("keep", "counted")
 
@@ -51,16 +60,3 @@ class Greso(Rule):
     def weights(self, arms: ArmStats) -> np.ndarray:
         repeated = np.maximum(np.abs(self.streak) - 1.0, 0.0)
         return np.maximum(self.keep[np.where(self.streak > 0, 0, 1)] ** repeated, FLOOR)
-
-
-@register_sampler("greso", "GRESO", settings=GresoSettings, epsilon=False)
-def build(parts: SamplerParts, settings: GresoSettings) -> GoalSampler:
-    """Selective rollouts (Zheng et al. 2025, arXiv 2506.02177): weights instead of skips.
-
-    Authors' code: verl/trainer/ttis/presampling_selector.py:102-147, steps of p in
-    verl/trainer/ppo/ray_trainer.py:1199-1219. There z counts groups of 8 rollouts with equal
-    outcomes. A single rollout is always such a group: every goal would be skipped once tried and p
-    would fall to its minimum. So the first outcome of a streak does not count, only repetitions. Of
-    groups of two answers or more each one with equal rewards counts, as there.
-    """
-    return GoalSampler(parts.goals, None, Greso(settings), NEVER, parts.rng)

@@ -7,8 +7,7 @@ from pydantic import Field
 
 from magellan.competence.base import Group
 from magellan.core.settings import Fraction, Section
-from magellan.samplers.base import NEVER, GoalSampler
-from magellan.samplers.registry import SamplerParts, register_sampler
+from magellan.samplers.registry import register_sampler
 from magellan.samplers.rules import ArmStats, Rule
 
 
@@ -21,8 +20,25 @@ class InformativeSettings(Section):
     floor: Fraction = Field(0.05, description="Share of draws spread evenly over the groups.")
 
 
+@register_sampler(
+    "informative",
+    "Informative groups",
+    settings=InformativeSettings,
+    epsilon=False,
+    arms="categories",
+)
 class Informative(Rule):
-    """Mean of 1 - p^n - (1 - p)^n over p from Beta(1 + successes, 1 + failures)."""
+    """Learnability by group outcomes, with reversion mass, of marin (issue 8765); it has no paper.
+
+    Mean of 1 - p^n - (1 - p)^n over p from Beta(1 + successes, 1 + failures).
+
+    Code: marin-community/marin, skyrl_train curriculum sampler, kind `learnability` weighted by
+    `group-informative`; reversion of its fourth round, other constants its defaults. There p is
+    drawn once per update for all groups; here the weights are means over such draws.
+
+    A batch of answers counts as successes and failures of their group of goals. What is added per
+    update brings back a group that could not be solved at first.
+    """
 
     def start(self, n_arms: int) -> None:
         self.won, self.lost = np.zeros((2, n_arms))
@@ -44,19 +60,3 @@ class Informative(Rule):
         alike = [((count + more) / (won + lost + more)).prod(axis=0) for count in (won, lost)]
         shares = (1.0 - alike[0] - alike[1]).clip(1e-12)
         return np.maximum(shares / shares.sum(), floor / len(won))
-
-
-@register_sampler("informative", "Informative groups", settings=InformativeSettings, epsilon=False)
-def build(parts: SamplerParts, settings: InformativeSettings) -> GoalSampler:
-    """Learnability by group outcomes, with reversion mass, of marin (issue 8765); it has no paper.
-
-    Code: marin-community/marin, skyrl_train curriculum sampler, kind `learnability` weighted by
-    `group-informative`; reversion of its fourth round, other constants its defaults. There p is
-    drawn once per update for all groups; here the weights are means over such draws.
-
-    A batch of answers counts as successes and failures of their group of goals. What is added per
-    update brings back a group that could not be solved at first.
-    """
-    return GoalSampler(
-        parts.goals, None, Informative(settings), NEVER, parts.rng, arms="categories"
-    )

@@ -9,8 +9,7 @@ from pydantic import Field
 
 from magellan.competence.base import Group
 from magellan.core.settings import Count, Fraction, Section
-from magellan.samplers.base import NEVER, GoalSampler
-from magellan.samplers.registry import SamplerParts, register_sampler
+from magellan.samplers.registry import register_sampler
 from magellan.samplers.rules import ArmStats, Rule
 from magellan.samplers.selection import nearest
 
@@ -24,10 +23,19 @@ class InsightSettings(Section):
     candidates: Count = Field(16, description="Goals drawn, of which the best is practised.")
 
 
+@register_sampler("insight", "InSight", settings=InsightSettings, epsilon=False)
 class Insight(Rule):
-    """p (1 - p) exp(-eta (p - mu)^2) times the mutual information of the success rate and a group.
+    """InSight (Zhou et al. 2026, arXiv 2603.01907), equations 6 and 11 to 17.
+
+    p (1 - p) exp(-eta (p - mu)^2) times the mutual information of the success rate and a group.
 
     answers: of the largest group so far, (1,).
+
+    Constants of appendix D.2, except mu: it prints 3.0, but table 5 has the main results at .3.
+    There the best B of 16 B are played 8 times each; here each draw is the best of 16.
+
+    A group adds its successes and failures. A goal that failed at first comes back when more is
+    known of the others.
     """
 
     shared = ("answers",)
@@ -77,16 +85,3 @@ def digamma(x: np.ndarray) -> np.ndarray:
     square = 1.0 / shifted**2
     series = square * (1 / 12 - square * (1 / 120 - square * (1 / 252 - square / 240)))
     return np.log(shifted) - 0.5 / shifted - series - sum(1.0 / (x + i) for i in range(10))
-
-
-@register_sampler("insight", "InSight", settings=InsightSettings, epsilon=False)
-def build(parts: SamplerParts, settings: InsightSettings) -> GoalSampler:
-    """InSight (Zhou et al. 2026, arXiv 2603.01907), equations 6 and 11 to 17.
-
-    Constants of appendix D.2, except mu: it prints 3.0, but table 5 has the main results at .3.
-    There the best B of 16 B are played 8 times each; here each draw is the best of 16.
-
-    A group adds its successes and failures. A goal that failed at first comes back when more is
-    known of the others.
-    """
-    return GoalSampler(parts.goals, None, Insight(settings), NEVER, parts.rng)

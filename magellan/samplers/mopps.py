@@ -7,8 +7,7 @@ from pydantic import Field
 
 from magellan.competence.base import Group
 from magellan.core.settings import Count, Fraction, Section
-from magellan.samplers.base import NEVER, GoalSampler
-from magellan.samplers.registry import SamplerParts, register_sampler
+from magellan.samplers.registry import register_sampler
 from magellan.samplers.rules import ArmStats, Rule
 from magellan.samplers.selection import nearest_draw
 
@@ -21,8 +20,18 @@ class MoppsSettings(Section):
     candidates: Count = Field(16, description="Goals drawn, of which the nearest is practised.")
 
 
+@register_sampler("mopps", "MoPPS", settings=MoppsSettings, epsilon=False)
 class Mopps(Rule):
-    """alpha <- prior + lambda (alpha - prior) + successes; beta likewise with failures."""
+    """Model predictive prompt selection (Qu et al. 2025, arXiv 2507.04632): a Thompson draw.
+
+    alpha <- prior + lambda (alpha - prior) + successes; beta likewise with failures.
+    Authors' code: recipe/ours/mopps.py; constants of config/our_trainer.yaml, and 16 candidates as
+    in scripts/math. There the nearest B of 16 B are played 8 times each; here each draw is the
+    nearest of 16, played once, with its probability computed instead of simulated.
+
+    A group adds its successes and its failures, and is discounted once, as there. A goal that
+    failed some ten times is practically never drawn again, unless `discount` is below 1.
+    """
 
     def start(self, n_arms: int) -> None:
         self.won, self.lost = np.full((2, n_arms), self.settings.prior)
@@ -34,17 +43,3 @@ class Mopps(Rule):
 
     def weights(self, arms: ArmStats) -> np.ndarray:
         return nearest_draw(self.won, self.lost, 0.5, self.settings.candidates)
-
-
-@register_sampler("mopps", "MoPPS", settings=MoppsSettings, epsilon=False)
-def build(parts: SamplerParts, settings: MoppsSettings) -> GoalSampler:
-    """Model predictive prompt selection (Qu et al. 2025, arXiv 2507.04632): a Thompson draw.
-
-    Authors' code: recipe/ours/mopps.py; constants of config/our_trainer.yaml, and 16 candidates as
-    in scripts/math. There the nearest B of 16 B are played 8 times each; here each draw is the
-    nearest of 16, played once, with its probability computed instead of simulated.
-
-    A group adds its successes and its failures, and is discounted once, as there. A goal
-    that failed some ten times is practically never drawn again, unless `discount` is below 1.
-    """
-    return GoalSampler(parts.goals, None, Mopps(settings), NEVER, parts.rng)

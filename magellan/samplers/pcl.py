@@ -6,8 +6,7 @@ import numpy as np
 from pydantic import Field
 
 from magellan.core.settings import Count, Section
-from magellan.samplers.base import NEVER, GoalSampler
-from magellan.samplers.registry import SamplerParts, register_sampler
+from magellan.samplers.registry import register_sampler
 from magellan.samplers.rules import ArmStats, Rule
 from magellan.samplers.selection import nearest
 
@@ -18,21 +17,18 @@ class PclSettings(Section):
     candidates: Count = Field(4, description="Goals drawn, of which the nearest is practised.")
 
 
-class Pcl(Rule):
-    """Nearest of k uniform draws, by current competence."""
-
-    def weights(self, arms: ArmStats) -> np.ndarray:
-        assert arms.now is not None
-        return nearest(arms.now, 0.5, self.settings.candidates)
-
-
 @register_sampler("pcl", "PCL", estimator="learned", settings=PclSettings, epsilon=False)
-def build(parts: SamplerParts, settings: PclSettings) -> GoalSampler:
+class Pcl(Rule):
     """Prompt curriculum learning (Gao et al. 2025, arXiv 2510.01135).
+
+    Nearest of k uniform draws, by current competence.
 
     There a value model as large as the policy makes the predictions, and the m nearest of k m
     prompts are played; here MAGELLAN's head predicts, and each draw is the nearest of k.
 
     A group of answers is one episode, labelled with its share of successes.
     """
-    return GoalSampler(parts.goals, parts.estimator, Pcl(settings), NEVER, parts.rng)
+
+    def weights(self, arms: ArmStats) -> np.ndarray:
+        assert arms.now is not None
+        return nearest(arms.now, 0.5, self.settings.candidates)

@@ -6,8 +6,7 @@ import numpy as np
 from pydantic import Field
 
 from magellan.core.settings import Fraction, Positive, Section
-from magellan.samplers.base import GoalSampler
-from magellan.samplers.registry import SamplerParts, register_sampler
+from magellan.samplers.registry import register_sampler
 from magellan.samplers.rules import ArmStats, Rule
 from magellan.samplers.selection import by_rank
 
@@ -19,8 +18,14 @@ class PlrSettings(Section):
     staleness: Fraction = Field(0.1, description="rho: share of draws in proportion to age.")
 
 
+@register_sampler("plr", "PLR", settings=PlrSettings, explores="goals")
 class Plr(Rule):
-    """P = (1 - rho) P_score + rho P_stale over tried arms; score: last |return - value|."""
+    """Prioritized level replay (Jiang et al. 2021, arXiv 2010.03934), with L1 value loss and ranks.
+
+    P = (1 - rho) P_score + rho P_stale over tried arms; score: last |return - value|, of a group of
+    answers the mean. There replay starts once every level was played, so with more goals than
+    episodes it is `random`. Here new goals come from exploration, as in the other samplers.
+    """
 
     wants_advantage = True
 
@@ -38,15 +43,3 @@ class Plr(Rule):
             rho = self.settings.staleness
             weights[tried] = (1 - rho) * score / score.sum() + rho * stale
         return weights
-
-
-@register_sampler("plr", "PLR", settings=PlrSettings, explores="goals")
-def build(parts: SamplerParts, settings: PlrSettings) -> GoalSampler:
-    """Prioritized level replay (Jiang et al. 2021, arXiv 2010.03934), with L1 value loss and ranks.
-
-    There replay starts once every level was played, so in a space with more goals than episodes it
-    is `random`. Here new goals come from exploration, as in the other samplers.
-
-    The score of a group of answers is the mean of their |advantage|.
-    """
-    return GoalSampler(parts.goals, None, Plr(settings), parts.epsilon, parts.rng)

@@ -6,8 +6,7 @@ import numpy as np
 from pydantic import Field
 
 from magellan.core.settings import Fraction, Section
-from magellan.samplers.base import NEVER, GoalSampler
-from magellan.samplers.registry import SamplerParts, register_sampler
+from magellan.samplers.registry import register_sampler
 from magellan.samplers.rules import ArmStats, Rule
 
 RATED = 2
@@ -22,24 +21,21 @@ class PoolsSettings(Section):
     extreme: float = Field(0.2, gt=0, le=1e3, description="Weight of an easy or hard goal.")
 
 
+@register_sampler(
+    "pools", "Difficulty pools", estimator="per_goal", settings=PoolsSettings, epsilon=False
+)
 class Pools(Rule):
-    """Weight 1 for normal and unrated goals, `extreme` for easy and hard ones."""
+    """`DifficultyPoolSampler` of prime-rl, which has no paper.
+
+    Weight 1 for normal and unrated goals, `extreme` for easy and hard ones.
+
+    Code: src/prime_rl/orchestrator/curriculum/samplers/pool.py, with its default thresholds and
+    weights. There the rate is the mean of a task's last group of rollouts; here of the newer half
+    of its window, from two episodes, or one group, on.
+    """
 
     def weights(self, arms: ArmStats) -> np.ndarray:
         assert arms.now is not None
         hard, normal = self.settings.hard, self.settings.normal
         extreme = (arms.tries >= RATED) & ((arms.now <= hard) | (arms.now > normal))
         return np.where(extreme, self.settings.extreme, 1.0)
-
-
-@register_sampler(
-    "pools", "Difficulty pools", estimator="per_goal", settings=PoolsSettings, epsilon=False
-)
-def build(parts: SamplerParts, settings: PoolsSettings) -> GoalSampler:
-    """`DifficultyPoolSampler` of prime-rl, which has no paper.
-
-    Code: src/prime_rl/orchestrator/curriculum/samplers/pool.py, with its default thresholds and
-    weights. There the rate is the mean of a task's last group of rollouts; here of the newer half
-    of its window, from two episodes, or one group, on.
-    """
-    return GoalSampler(parts.goals, parts.estimator, Pools(settings), NEVER, parts.rng)

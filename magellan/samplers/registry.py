@@ -13,8 +13,9 @@ from magellan.competence.arms import Goals
 from magellan.competence.base import CompetenceEstimator
 from magellan.competence.registry import ESTIMATORS
 from magellan.core.errors import InputError, NotFiniteError
-from magellan.core.registry import Registry, Spec
-from magellan.samplers.base import GoalSampler, Schedule
+from magellan.core.registry import BuilderT, Registry, Spec
+from magellan.samplers.base import NEVER, GoalSampler, Schedule
+from magellan.samplers.rules import Rule
 
 
 def no_features(*_: Any) -> np.ndarray:
@@ -48,9 +49,6 @@ class SamplerParts:
     transcript: Path | None = None
 
 
-Builder = Callable[[SamplerParts, Any], GoalSampler]
-"""(parts, settings of the sampler's own section) to the sampler at the start of a run."""
-
 Explores = Literal["arms", "goals", "categories", ""]
 """What exploration draws uniformly: arms of the estimator, goals, categories; empty: unknown."""
 
@@ -59,6 +57,9 @@ Explores = Literal["arms", "goals", "categories", ""]
 class SamplerSpec(Spec):
     """A sampler that a configuration can name.
 
+    `build` is a function (parts, settings of the sampler's own section) to the sampler, or a class
+    of rules: then the fields say the rest.
+
     Attributes:
         estimator: name of the competence estimator that drives it, if any.
         epsilon: whether it explores by the shared epsilon schedule.
@@ -66,6 +67,7 @@ class SamplerSpec(Spec):
         ordered: whether it needs groups in order, easy to hard.
         explores: what it explores, or a function of its settings that returns this; empty if it
             does not explore by epsilon.
+        arms: of a class of rules, as in `GoalSampler`.
     """
 
     estimator: str | None = None
@@ -73,6 +75,7 @@ class SamplerSpec(Spec):
     needs_features: bool = False
     ordered: bool = False
     explores: Explores | Callable[[Any], Explores] = ""
+    arms: Literal["goals", "categories"] | None = None
 
     def driver(self, override: str | None) -> str | None:
         """Return the name of the estimator that drives it in a run; None if it uses none.
@@ -97,8 +100,8 @@ class SamplerSpec(Spec):
 SAMPLERS: Registry[SamplerSpec] = Registry("sampler")
 
 
-def register_sampler(name: str, label: str = "", **fields: Any) -> Callable[[Builder], Builder]:
-    """Register a builder (decorator), so that configurations can name the sampler.
+def register_sampler(name: str, label: str = "", **fields: Any) -> Callable[[BuilderT], BuilderT]:
+    """Register a builder or a class of rules (decorator), so that configurations can name it.
 
     Args: see `SamplerSpec` and `Spec`.
     """
@@ -117,8 +120,18 @@ def make_sampler(name: str, parts: SamplerParts, settings: Any = None) -> GoalSa
         raise InputError(f"sampler: {name} needs the estimator {spec.estimator}; none was given")
     origin = f"sampler {name} ({spec.source}): "
     try:
-        sampler = spec.build(parts, spec.settings() if settings is None else settings)
+        sampler = _built(spec, parts, spec.settings() if settings is None else settings)
     except NotFiniteError as error:
         raise NotFiniteError(f"{origin}{error}") from None
     sampler.origin = origin
     return sampler
+
+
+def _built(spec: SamplerSpec, parts: SamplerParts, settings: Any) -> GoalSampler:
+    """Call the builder, or give the rule its estimator, exploration and arms."""
+    rule: Any = spec.build
+    if not (isinstance(rule, type) and issubclass(rule, Rule)):
+        return rule(parts, settings)
+    estimator = parts.estimator if spec.estimator else None
+    schedule = parts.epsilon if spec.epsilon else NEVER
+    return GoalSampler(parts.goals, estimator, rule(settings), schedule, parts.rng, spec.arms)

@@ -6,8 +6,7 @@ import numpy as np
 from pydantic import Field
 
 from magellan.core.settings import Count, Fraction, Positive, Section
-from magellan.samplers.base import NEVER, GoalSampler
-from magellan.samplers.registry import SamplerParts, register_sampler
+from magellan.samplers.registry import register_sampler
 from magellan.samplers.rules import ArmStats, BatchRule
 from magellan.samplers.selection import softmax
 
@@ -20,8 +19,12 @@ class SecSettings(Section):
     batch: Count = Field(256, description="Episodes per batch.")
 
 
+@register_sampler("sec", "SEC", settings=SecSettings, epsilon=False, arms="categories")
 class Sec(BatchRule):
-    """Q <- Q + step (mean |advantage| of the batch - Q) per group, from Q = 0."""
+    """Self-evolving curriculum (Chen et al. 2025, arXiv 2505.14970), no other exploration.
+
+    Q <- Q + step (mean |advantage| of the batch - Q) per group, from Q = 0.
+    """
 
     wants_advantage, learns_from = True, "advantage"
 
@@ -36,9 +39,3 @@ class Sec(BatchRule):
 
     def weights(self, arms: ArmStats) -> np.ndarray:
         return softmax(self.value, self.settings.temperature)
-
-
-@register_sampler("sec", "SEC", settings=SecSettings, epsilon=False)
-def build(parts: SamplerParts, settings: SecSettings) -> GoalSampler:
-    """Self-evolving curriculum (Chen et al. 2025, arXiv 2505.14970), no other exploration."""
-    return GoalSampler(parts.goals, None, Sec(settings), NEVER, parts.rng, arms="categories")

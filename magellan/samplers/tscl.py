@@ -8,8 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from magellan.core.settings import Count, Fraction, Section
-from magellan.samplers.base import GoalSampler
-from magellan.samplers.registry import SamplerParts, register_sampler
+from magellan.samplers.registry import register_sampler
 from magellan.samplers.rules import ArmStats, Rule
 from magellan.samplers.selection import greedy, thompson
 
@@ -24,8 +23,14 @@ class TsclSettings(Section):
     window: Count = Field(10, description="Scores kept per group by `window` and `sampling`.")
 
 
+@register_sampler("tscl", "TSCL", settings=TsclSettings, explores="categories", arms="categories")
 class Tscl(Rule):
-    """The group with the largest |progress|, ties shared; an episode's score is its success."""
+    """Teacher-student curriculum learning (Matiisen et al. 2017, arXiv 1707.00183).
+
+    The group with the largest |progress|, ties shared; an episode's score is its success. Constants
+    are those of the authors' code (github.com/tambetm/TSCL, addition_rnn_teacher.py). A group of
+    answers is one score, its share of successes.
+    """
 
     def start(self, n_arms: int) -> None:
         self.progress, self.last, self.heard = np.zeros((3, n_arms))
@@ -56,16 +61,3 @@ def slopes(times: np.ndarray, scores: np.ndarray, valid: np.ndarray) -> np.ndarr
     mean = np.stack([(x * valid).sum(axis=1) for x in (times, scores)]) / np.maximum(n, 1)
     time, score = (times - mean[0][:, None]) * valid, (scores - mean[1][:, None]) * valid
     return np.where(n < 2, 1.0, (time * score).sum(axis=1) / np.maximum((time**2).sum(axis=1), 0.5))
-
-
-@register_sampler("tscl", "TSCL", settings=TsclSettings, explores="categories")
-def build(parts: SamplerParts, settings: TsclSettings) -> GoalSampler:
-    """Teacher-student curriculum learning (Matiisen et al. 2017, arXiv 1707.00183).
-
-    Constants are those of the authors' code (github.com/tambetm/TSCL, addition_rnn_teacher.py).
-
-    A group of answers is one score, its share of successes.
-    """
-    return GoalSampler(
-        parts.goals, None, Tscl(settings), parts.epsilon, parts.rng, arms="categories"
-    )

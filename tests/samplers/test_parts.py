@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from magellan.competence.windows import ExpertBuckets, PerGoalWindows
 from magellan.core.errors import InputError, NotFiniteError
+from magellan.core.registry import is_built_in
 from magellan.samplers import (
     SAMPLERS,
     ExponentialEpsilon,
@@ -288,3 +291,9 @@ def test_an_impossible_weight_names_the_sampler_and_its_file(sign: float, shown:
     )
     with pytest.raises(NotFiniteError, match=words):
         sampler.update(outcomes((1, 0), (1, 1)))
+
+
+def test_half_of_the_samplers_need_at_most_45_lines() -> None:
+    """A sampler is a file of this size; what several share is in other files."""
+    files = {Path(spec.source) for spec in SAMPLERS.values() if is_built_in(spec)}
+    assert np.median([len(file.read_text().splitlines()) for file in files]) <= 45

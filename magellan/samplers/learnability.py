@@ -17,7 +17,10 @@ def build(parts: SamplerParts, settings: NoSettings) -> GoalSampler:
     p (1 - p), and exploration is the mix: a goal never tried has p = 0 and weight 0, and is drawn
     with probability epsilon / goals, which never falls to 0.
 
+    Where every window is all 0 or all 1 no goal is learnable and draws are uniform, as SFL's are
+    among equal scores: a policy that always answers alike is led back to goals beyond it.
+
     A group of answers is one outcome of the window, and a single group tells a success rate. With
-    `epsilon_end: 0` a goal that failed at first is never drawn again.
+    `epsilon_end: 0` a goal that failed at first is never drawn again while another has a weight.
     """
     return GoalSampler(parts.goals, parts.estimator, learnability, parts.epsilon, parts.rng)

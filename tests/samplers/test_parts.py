@@ -283,6 +283,17 @@ def test_a_signal_of_untried_goals_counts_from_the_start() -> None:
     np.testing.assert_allclose(sampler.probabilities(), epsilon / 10 + (1 - epsilon) * chosen)
 
 
+def test_learnability_is_uniform_until_a_window_has_both_outcomes() -> None:
+    """Goal 1 always succeeds, goal 2 always fails; then goal 1 fails once, in its newer half."""
+    sampler = make("learnability")
+    sampler.update(outcomes((1, 1), (2, 0), (1, 1), (2, 0)))
+    np.testing.assert_allclose(sampler.probabilities(), 0.1)
+    sampler.update(outcomes((1, 0), (1, 1)))
+    epsilon = sampler.epsilon
+    expected = np.where(np.arange(10) == 1, epsilon / 10 + 1 - epsilon, epsilon / 10)
+    np.testing.assert_allclose(sampler.probabilities(), expected)
+
+
 @pytest.mark.parametrize(("sign", "shown"), [(-1.0, "-0.5"), (np.inf, "inf")])
 def test_an_impossible_weight_names_the_sampler_and_its_file(sign: float, shown: str) -> None:
     sampler = of_own(lambda now, delayed: np.where(now > delayed, sign * 0.5, 0.0))

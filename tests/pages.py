@@ -392,6 +392,21 @@ def asked_tests() -> str:
     return in_table(header, with_tests(rows, halves=True))
 
 
+def misjudged() -> str:
+    """Samplers with an evaluator that errs, minus those of the rules' study; a family of nine."""
+    clean, rows = standing.scores_of(of("rules")), []
+    for sampler in ("random", "magellan", "ek_online"):
+        for variant in of("evaluator").experiment["variants"]:
+            own, floor = (success("evaluator", name, variant) for name in (sampler, "random"))
+            lead = "" if sampler == "random" else with_ends(own - floor)
+            rate = f".{variant.removeprefix('err')}"
+            cells = [f"`{sampler}`", rate, str(len(own)), f"{own.mean():.3f}", lead]
+            rows.append((cells, own - clean[sampler].loc[own.index]))
+    header = ["sampler", "errors", "runs", "success over training", "minus `random` with them"]
+    header += ["minus the same without errors", "halves of the seeds", "p after Holm"]
+    return in_table(header, with_tests(rows, halves=True))
+
+
 def orders_in_both_worlds() -> str:
     """Spearman's correlation of the rules' means in Craft and in Little-Zoo; seeds resampled."""
     worlds = [standing.scores_of(of(folder)) for folder in ("craft", "rules")]
@@ -866,6 +881,7 @@ BLOCKS = {
     ),
     ("studies/experimenter", "asked"): asked,
     ("studies/experimenter", "asked tests"): asked_tests,
+    ("studies/experimenter", "misjudged"): misjudged,
     ("rules", "signals"): signals,
     ("rules", "exploration"): exploration,
     ("rules", "rules long"): long_rules,

@@ -18,6 +18,7 @@ _LEFT: dict[Any, int] = {
     _aten.addmm.default: 1,
     _aten.addmm_.default: 1,
     _aten.baddbmm.default: 1,
+    _aten.baddbmm_.default: 1,
 }
 """Which argument is the left factor, by product."""
 if HAS_ONEDNN:

@@ -28,7 +28,7 @@ from magellan.agent.learning import (
 )
 from magellan.agent.replay import Batch
 from magellan.core.codec import PackedState, stack
-from magellan.model.packing import PackedBatch
+from magellan.model.packing import PAIR, PackedBatch
 from magellan.model.scoring import Scores, candidate_features, score_candidates
 from magellan.model.settings import AgentConfig
 
@@ -150,7 +150,9 @@ class SAC:
         }
 
     def probe(self, states: PackedBatch) -> None:
-        """Run the passes of an update, with gradients, and discard them; measures memory."""
+        """Run the passes of an update and discard them; measures memory."""
+        with torch.no_grad():
+            self._target_value(states)
         scores = self._score("policy", states)
         target = torch.zeros(len(scores.features), device=self.backbone.device)
         loss = self._actor_loss(scores) + self._critic_loss(scores.features, target)
@@ -178,9 +180,12 @@ class SAC:
 
     def _target_value(self, states: PackedBatch) -> Tensor:
         """V(s) = sum_a pi(a|s) (Q_target(s, a) - alpha log pi(a|s)), (n,)."""
-        policy = self._score("policy", states)
         own = self.config.target_adapter == "own"
-        target = self._score("critic_target", states) if own else policy
+        if own and self.backbone.reads_pairs:
+            policy, target = self._score(PAIR, states.twice()).halves()
+        else:
+            policy = self._score("policy", states)
+            target = self._score("critic_target", states) if own else policy
         values = target.spread(apply_head(self.target_critic, target.features))
         return soft_value(policy, values, self.log_alpha.exp())
 

@@ -28,7 +28,7 @@ from magellan.model.captured import Captured, last_states
 from magellan.model.devices import CPU, check_format, find_device
 from magellan.model.fused import FusedAdapters, fuse, is_fused
 from magellan.model.loading import Loaded, check_four_bits, load_model, unusable, width_of
-from magellan.model.packing import PackedBatch
+from magellan.model.packing import PAIR, PackedBatch
 from magellan.model.settings import AUTO, BackboneConfig, BackendConfig, check_together
 from magellan.worlds import World
 
@@ -79,6 +79,7 @@ class Backbone:
         passes: implementation of the passes, as text.
         device: of its weights, inputs and outputs.
         dtype: of the frozen weights; adapters and outputs have float32.
+        reads_pairs: whether a pass can read by `PAIR`.
         micro_batch: states per pass of an update where `transformers` reads; 0: all.
         sizes_itself: whether `micro_batch` has to be chosen by the free memory.
 
@@ -138,6 +139,7 @@ class Backbone:
         per_token = self._plain is None and config.quantization == "none"
         self._one_format = per_token and is_fused(self._model)
         self._fused = self._fuse()
+        self.reads_pairs = self._one_format and not backend.capture
         self._last_states = self._capture() if backend.capture else last_states
         self._flat: dict[str, Tensor] = {}
         self._active = ""
@@ -307,7 +309,8 @@ class Backbone:
 
     def adapter_changed(self, name: str) -> None:
         """Drop cached weights with an adapter after its values have changed."""
-        self._prepared.pop(name, None)
+        for key in (name, PAIR):
+            self._prepared.pop(key, None)
 
     @property
     def start_token(self) -> int | None:
@@ -331,8 +334,12 @@ class Backbone:
         if self._own_backward:
             return self.fast_pass.prepare(self._low_rank_changes(adapter))
         if self._fused is not None:
-            parameters = self._in_order(self._parameters[adapter])
-            return self._fused.prepare(self._flat[adapter], parameters, self.dtype)
+            first, *others = adapter.split()
+            block = self._flat[first]
+            if others:
+                block = torch.stack([block, *(self._flat[name] for name in others)])
+            parameters = self._in_order(self._parameters[first])
+            return self._fused.prepare(block, parameters, self.dtype)
         merged = self._merge(adapter)
         return merged if self.fast_pass is None else self.fast_pass.prepare(merged)
 
@@ -478,7 +485,7 @@ class Backbone:
         """Switch adapters without losing the others' gradients (defect B2 of the released code)."""
         if self._fused is not None:
             self._fused.values = self.weights(adapter)
-        if adapter == self._active:
+        if adapter in (self._active, PAIR):
             return
         for layer in self._layers.values():  # peft would look for them in the whole model
             layer.set_adapter(adapter)

@@ -208,7 +208,8 @@ class FusedAdapters:
         """`values` of an adapter.
 
         Args:
-            block: float, the numbers of all parameters, one after another.
+            block: float, the numbers of all parameters, one after another; (2, numbers) for two
+                adapters, each of which reads one half of the rows, without gradients.
             parameters: A of a product's layers, then their B, product after product; then others.
             dtype: of the values.
         """
@@ -219,9 +220,9 @@ class FusedAdapters:
             shapes += [(len(layers) * len(down), -1), *(up.shape for up in ups)]
             sizes += [len(layers) * down.numel(), *(up.numel() for up in ups)]
         joined = _Joined.apply(block, dtype, *parameters)
-        rest = joined.numel() - sum(sizes)
-        pieces = zip(joined.split([*sizes, rest]), shapes, strict=False)
-        values = iter([piece.view(shape) for piece, shape in pieces])
+        rest = joined.shape[-1] - sum(sizes)
+        pieces = zip(joined.split([*sizes, rest], dim=-1), shapes, strict=False)
+        values = iter([piece.unflatten(-1, shape) for piece, shape in pieces])
         return [list(itertools.islice(values, 1 + len(layers))) for layers in self.layers]
 
 
@@ -283,16 +284,18 @@ def _adapted(
         x: (..., in), weight: (out, in), bias: (out,) or None.
         columns: of each adapted layer.
         scale: s.
-        down: all A_i, (layers * r, in). ups: B_i of each, (columns, r).
+        down: all A_i, (layers * r, in). ups: B_i of each, (columns, r). Those of two adapters,
+            (2, ...), read one half of the rows each.
 
     Returns:
         the result, (..., out); x, (n, in); and x A_i^T of all layers, (n, layers * r).
     """
-    flat = x.reshape(-1, x.shape[-1])
+    flat = x.reshape(*down.shape[:-2], -1, x.shape[-1])
     result = functional.linear(flat, weight, bias)
-    inner = flat @ down.t()
-    for part, up, column in zip(inner.chunk(len(ups), dim=1), ups, columns, strict=True):
-        result[:, column].addmm_(part, up.t(), alpha=scale)
+    inner = flat @ down.mT
+    add = torch.Tensor.addmm_ if down.dim() == 2 else torch.Tensor.baddbmm_
+    for part, up, column in zip(inner.chunk(len(ups), dim=-1), ups, columns, strict=True):
+        add(result[..., column], part, up.mT, alpha=scale)
     return result.view(*x.shape[:-1], -1), flat, inner
 
 

@@ -16,6 +16,9 @@ from torch import Tensor
 from magellan.core.codec import PADDING, PROMPT
 from magellan.model.devices import CPU
 
+PAIR = "policy critic_target"
+"""In place of an adapter's name: each of the two reads one half of a batch, without gradients."""
+
 
 class PackedBatch:
     """A batch of packed states, padded to its longest.
@@ -91,6 +94,11 @@ class PackedBatch:
         keep = (self.segment_array == PROMPT) | (self.segment_array == numbers[:, None] + 1)
         tokens, segments = self.selected(keep)
         return self._like(tokens, np.minimum(segments, 1))
+
+    def twice(self) -> PackedBatch:
+        """These states, and below them once more."""
+        arrays = self.token_array, self.segment_array
+        return self._like(*(np.concatenate([array, array]) for array in arrays))
 
     def _like(self, tokens: np.ndarray, segments: np.ndarray) -> PackedBatch:
         return PackedBatch(tokens, segments, self.device, self.bucket)

@@ -42,6 +42,13 @@ class Scores:
         padded = values.new_zeros(self.log_policy.numel())
         return padded.index_copy(0, self.slots, values).view(self.log_policy.shape)
 
+    def halves(self) -> tuple[Scores, Scores]:
+        """Of each half of a batch that reads the same states `twice`."""
+        slots = self.slots.chunk(2)[0]
+        pairs = zip(self.log_policy.chunk(2), self.features.chunk(2), strict=True)
+        first, second = (Scores(*pair, slots) for pair in pairs)
+        return first, second
+
     def index(self, actions: Tensor) -> Tensor:
         """Index among the m candidates of each row's action, int64 (batch,)."""
         position = self.slots.new_zeros(self.log_policy.numel())

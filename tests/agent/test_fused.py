@@ -1,6 +1,7 @@
 """Fused layers, and compiled passes, give what the modules as loaded give."""
 
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from torch._dynamo.utils import counters
 from magellan.core.codec import stack
 from magellan.model import captured
 from magellan.model.backbone import ADAPTERS, GPU_BUCKET, Backbone
-from magellan.model.packing import PackedBatch
+from magellan.model.packing import PAIR, PackedBatch
 from magellan.model.scoring import prompt_features, score_candidates
 from magellan.model.settings import BackboneConfig, BackendConfig
 from tests.agent import tiny
@@ -28,21 +29,49 @@ MODELS = {
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", MODELS)
 def test_it_is_what_the_modules_give(name, dtype, targets, tmp_path):
-    family, settings = MODELS[name]
-    tiny.write(tmp_path, family, **settings)
-    backend = BackendConfig(dtype=dtype)
-    config = BackboneConfig(
-        model=str(tmp_path), lora_mode="per_token", lora_rank=3, lora_targets=targets
-    )
-    found = randomized(Backbone(config, seed=1, backend=backend))
-    with tiny.as_loaded():
-        library = randomized(Backbone(config, seed=1, backend=backend))
-    states = PackedBatch(*stack(tiny.random_states(5, 9, words=6, longest=8)))
+    found, library, states = make(name, dtype, targets, tmp_path)
     results = read(found, states), read(library, states)
     with tiny.in_float64(library):
         exact = read(library, states)
     for some, other, true in zip(*results, exact, strict=True):
         tiny.close(some, other, true)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", ["t5", "flan", "llama", "biased"])
+def test_a_pair_in_one_pass_is_what_each_gives(name, dtype, tmp_path):
+    backbone, library, states = make(name, dtype, "all_linear", tmp_path)
+    assert backbone.reads_pairs
+    for seed in (2, 3):
+        for model in (backbone, library):
+            tiny.set_adapters(model, 0.05, seed)
+        with torch.no_grad():
+            pair = score_candidates(backbone, PAIR, states.twice()).halves()
+            each = read_each(backbone, states)
+            with tiny.in_float64(library):
+                exact = read_each(library, states)
+        for some, other, true in zip(pair, each, exact, strict=True):
+            assert torch.equal(some.slots, true.slots)
+            values = ([each.log_policy, each.features] for each in (some, other, true))
+            tiny.close(*values)
+
+
+def read_each(backbone: Backbone, states: PackedBatch) -> list:
+    return [score_candidates(backbone, adapter, states) for adapter in PAIR.split()]
+
+
+def make(name: str, dtype: str, targets: str, path: Path) -> tuple[Backbone, Backbone, PackedBatch]:
+    """A model with its layers fused, and as loaded; and states for both."""
+    family, settings = MODELS[name]
+    tiny.write(path, family, **settings)
+    backend = BackendConfig(dtype=dtype)
+    config = BackboneConfig(
+        model=str(path), lora_mode="per_token", lora_rank=3, lora_targets=targets
+    )
+    found = randomized(Backbone(config, seed=1, backend=backend))
+    with tiny.as_loaded():
+        library = randomized(Backbone(config, seed=1, backend=backend))
+    return found, library, PackedBatch(*stack(tiny.random_states(5, 9, words=6, longest=8)))
 
 
 def randomized(backbone: Backbone) -> Backbone:

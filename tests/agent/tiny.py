@@ -184,6 +184,7 @@ def in_float64(model: Any) -> Iterator[None]:
             changes = {
                 "fast_pass": None,
                 "_fused": None,
+                "reads_pairs": False,
                 "dtype": torch.float64,
                 "_prepared": {},
                 "_flat": {},

@@ -26,6 +26,7 @@ def gflop(operation) -> float:
 
 LINEAR = torch.ops.mkldnn._linear_pointwise if HAS_ONEDNN else None
 OTHER = torch.ones(30, 50)
+MANY = OTHER[None]
 # An operation on factors of 30 x 40 and 40 x 50, and how many products it is.
 OPERATIONS = {
     "twice": (lambda left, right: [left @ right, left @ right], 2),
@@ -33,6 +34,7 @@ OPERATIONS = {
     "batched": (lambda left, right: left.expand(7, -1, -1) @ right.expand(7, -1, -1), 7),
     "added": (lambda left, right: torch.addmm(OTHER, left, right), 1),
     "added in place": (lambda left, right: OTHER.clone().addmm_(left, right), 1),
+    "batched in place": (lambda left, right: MANY.clone().baddbmm_(left[None], right[None]), 1),
     "inside": (lambda left, right: LINEAR(left, right.t(), None, "gelu", [], "tanh"), 1),
     "times": (lambda left, right: LINEAR(left, OTHER, right.t(), None, "mul"), 1),
 }
@@ -57,8 +59,8 @@ def test_an_update_is_counted_as_the_library_counts_it():
 NARROW = {"d_model": 48, "d_kv": 8, "d_ff": 64, "num_heads": 6, "vocab_size": 128}
 NARROW |= {"hidden_size": 72, "intermediate_size": 96, "vocab_size": 128}
 BOUNDS = {
-    "flan-t5-base-shape": (900, 5_000, 1_700, 700),
-    "smollm2-135m-shape": (900, 5_000, 1_700, 700),
+    "flan-t5-base-shape": (900, 3_500, 1_700, 700),
+    "smollm2-135m-shape": (900, 4_200, 1_700, 700),
 }
 """Of an acting pass, a SAC update, a competence update and a refresh of at most 512 goals."""
 

@@ -235,7 +235,7 @@ CASES = {
     ),
     "embed: an array of shape (1,)": lambda: Curriculum(GOALS, embed=lambda texts: [1.0]),
     "embed: one that changes (`nonstationary`) is not": lambda: make("vds", embed=Moving()),
-    "advantage: missing": lambda: make("plr").update([0], [1]),
+    "sampler plr (": lambda: make("plr").update([0], [1]),  # advantage: missing
     "groups: none given; the sampler ek_online chooses": lambda: Curriculum(GOALS, "ek_online"),
     "groups: 2 is not allowed": lambda: make("online", groups=["a", "b"], order=None),
     "order: none given; the sampler adarft needs one": lambda: make("adarft", order=None),

@@ -10,10 +10,11 @@ import yaml
 from analysis.__main__ import _parser as analysis_parser
 from magellan.cli import _parser as magellan_parser
 from magellan.cli import main
-from magellan.config import command, flat_keys, phases_of, resolve_run
+from magellan.config import flat_keys, phases_of, resolve_run
 from magellan.config.grid import host_memory_mb
 from magellan.core.environment import READ_ONCE
 from magellan.core.errors import InputError, OutOfMemoryError
+from magellan.tools import commands
 from magellan.worlds.little_zoo import parse_goal_space
 from tests.conftest import VARIABLES
 from tests.snippets import raising, run_program
@@ -96,11 +97,11 @@ run()
 
 def test_memory_that_runs_out_in_any_command_is_one_line(monkeypatch, capsys):
     error = MemoryError("Unable to allocate 9 GiB\nfor an array")
-    monkeypatch.setattr(command, "_schema", raising(error))
+    monkeypatch.setattr(commands, "_schema", raising(error))
     assert main(["schema"]) == OutOfMemoryError.exit_status
     line = "error: out of memory (MemoryError: Unable to allocate 9 GiB for an array); use "
     assert capsys.readouterr().err == f"{line}more memory, a smaller model, or bfloat16\n"
-    monkeypatch.setattr(command, "_schema", raising(RuntimeError("another")))
+    monkeypatch.setattr(commands, "_schema", raising(RuntimeError("another")))
     with pytest.raises(RuntimeError, match="another"):
         main(["schema"])
 

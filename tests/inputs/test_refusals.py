@@ -116,9 +116,6 @@ def tensor(name: str, value: np.ndarray | None) -> Change:
     return change
 
 
-# --- experiment files: text of the file ----------------------------------------------------------
-
-
 def merges_of_merges() -> str:
     """Each of 20 mappings brings ten times the keys of the one before."""
     keys = ", ".join(f"k{number}: 0" for number in range(10))
@@ -260,8 +257,6 @@ combine RUN --output OUT --experiment '{"preset": "smoke", "samplers": ["random"
 """),
 }
 
-# --- combined tables ------------------------------------------------------------------------------
-
 evaluation = partial(cell, "evaluation.csv")
 TABLES = {
     "columns are | allowed: sampler, variant, goal_space, seed, update": replaced(
@@ -282,8 +277,6 @@ TABLES = {
         "step", "99999999"
     ),
 }
-
-# --- the manifest of combined tables -------------------------------------------------------------
 
 manifest = partial(put, MANIFEST)
 MANIFESTS = {

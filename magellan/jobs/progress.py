@@ -135,12 +135,12 @@ class TensorBoard:
     """
 
     def __init__(self, output: Path, tables: Tables, update: int) -> None:
-        from torch.utils.tensorboard import SummaryWriter
-
         self._written = {name: len(rows) for name, rows in tables.items()}
         folder = output / TENSORBOARD
         if folder.is_symlink():  # created since the attempt began
             raise cannot_write(folder, OSError(errno.ELOOP, "it is a symbolic link"))
+        from torch.utils.tensorboard import SummaryWriter
+
         self._writer = SummaryWriter(str(folder), purge_step=update + 1)
 
     def show(self, tables: Tables, update: int) -> None:

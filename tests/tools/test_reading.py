@@ -119,6 +119,7 @@ def test_files_of_the_user_are_named_again_or_not_run(tmp_path, refusal, capsys)
     load_modules([module])
     try:
         own_words.write(WORLDS["doors"], tmp_path / "model")
+        capsys.readouterr()  # a bar of the library
         settings = resolve_run("smoke", [layer, {"backbone": backbone}])
         folder = tmp_path / "run"
         Checkpoints(folder, settings).folder.parent.mkdir()

@@ -148,7 +148,7 @@ REFUSED = [
         "observer",
         unchanged,
         ("--estimator", "evaluated_goals"),
-        "--estimator .* played by the agent",
+        "--estimator: .* played by the agent",
     ),
     ("observer", unchanged, OTHER, "--set.*'agent'.*competence.key"),
     ("observer", forged("next_evaluation", 90), LEARNED, "is not the end of the run"),

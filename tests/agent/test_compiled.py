@@ -1,7 +1,6 @@
 """Compiled passes: equal to PyTorch's in whole updates, the same every time, and never a must."""
 
 import os
-import platform
 import re
 import shlex
 import stat
@@ -65,26 +64,35 @@ def cache(tmp_path, monkeypatch) -> Path:
 
 # ---- any processor ---------------------------------------------------------------------------
 
+# Those of PyTorch's own kernels, oneDNN, MKL, OpenBLAS, and of the compiled code.
+LIBRARIES = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_CBWR", "OPENBLAS_CORETYPE")
+INSTRUCTIONS = {
+    "sse2": ("default", "SSE41", "COMPATIBLE", "Prescott", "x86-64"),
+    "avx": ("default", "AVX", "AVX", "Sandybridge", "sandybridge"),
+    "avx2": ("avx2", "AVX2", "AVX2", "Haswell", "haswell"),
+    "avx512f": ("avx512", "AVX512_CORE", "AVX512", "SkylakeX", "skylake-avx512"),
+}
 AFFECTED = ("agent/test_passes.py", "agent/test_sac.py")
 AFFECTED += ("backends/test_local.py", "training/test_learned.py")
 
 
-# The fewest that PyTorch's own kernels, oneDNN, MKL and OpenBLAS can do with.
-FEWEST = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41"}
-FEWEST |= {"MKL_CBWR": "COMPATIBLE", "OPENBLAS_CORETYPE": "Prescott"}
-
-
 @pytest.mark.slow
 @needs_compiler
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="names are those of x86")
-def test_passes_are_right_with_fewer_instructions():
-    """The other tests are run with all that the processor has."""
-    compiled = {"CXX": shlex.join([*compiler._compiler(), "-march=x86-64"])}
+@pytest.mark.parametrize("name", INSTRUCTIONS)
+def test_passes_are_right_with_other_instructions(name):
+    """All sets below the processor's own, with which the other tests are run."""
+    info = Path("/proc/cpuinfo")
+    flags = info.read_text().split() if info.exists() else []
+    known = [name for name in INSTRUCTIONS if name in flags]
+    if name not in known[:-1]:
+        pytest.skip(f"this processor's own instructions are {(known or ['others'])[-1]}")
+    *values, processor = INSTRUCTIONS[name]
+    compiled = {"CXX": shlex.join([*compiler._compiler(), f"-march={processor}"])}
+    files = [f"tests/{file}" for file in AFFECTED]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow"]
-        + [f"tests/{file}" for file in AFFECTED],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow", *files],
         cwd=SOURCE.parents[2],
-        env={**os.environ, **FEWEST, **compiled},
+        env={**os.environ, **dict(zip(LIBRARIES, values, strict=True)), **compiled},
         capture_output=True,
         text=True,
     )
@@ -176,3 +184,10 @@ def test_auto_takes_one_thread():
     torch.set_num_threads(2)
     assert isinstance(make_backbone(passes="auto").fast_pass, LlamaPass)
     assert isinstance(make_backbone(passes="compiled").fast_pass, CompiledLlama)
+
+
+def test_large_models_are_not_compiled():
+    model = make_backbone(passes="torch")._plain
+    assert CompiledLlama.fits(model)
+    model.config.hidden_size = 2048
+    assert not CompiledLlama.fits(model)

@@ -1,4 +1,4 @@
-"""Heads on the hidden states, and the optimizer step that trains heads and adapters."""
+"""Heads on the hidden states, micro-batches and Adam: what agents that learn have in common."""
 
 from __future__ import annotations
 

@@ -6,13 +6,12 @@ import it below.
 
 from __future__ import annotations
 
-from typing import Any
-
 from magellan.competence.base import CompetenceEstimator, Outcomes
 from magellan.competence.registry import (
     ESTIMATORS,
     EstimatorParts,
     EstimatorSpec,
+    make_estimator,
     register_estimator,
 )
 
@@ -24,16 +23,6 @@ from magellan.competence import (  # noqa: F401  # isort: skip
     ensemble,
     learned_groups,
 )
-
-
-def make_estimator(name: str, parts: EstimatorParts, settings: Any = None) -> CompetenceEstimator:
-    """Build the estimator `name`; `settings` None: its default constants.
-
-    Raises:
-        InputError: unknown estimator.
-    """
-    spec = ESTIMATORS.find(name)
-    return spec.build(parts, spec.settings() if settings is None else settings)
 
 
 __all__ = [

@@ -65,3 +65,13 @@ def register_estimator(
     Args: see `EstimatorSpec` and `Spec`.
     """
     return ESTIMATORS.adding(EstimatorSpec, name, label=label, settings=settings, **fields)
+
+
+def make_estimator(name: str, parts: EstimatorParts, settings: Any = None) -> CompetenceEstimator:
+    """Build the estimator `name`; `settings` None: its default constants.
+
+    Raises:
+        InputError: unknown estimator.
+    """
+    spec = ESTIMATORS.find(name)
+    return spec.build(parts, spec.settings() if settings is None else settings)

@@ -31,7 +31,7 @@ class SamplerParts:
         goals: the training goal space.
         rng: the sampler's own stream.
         epsilon: exploration by number of updates, from the shared section `samplers`.
-        estimator: the estimator that the sampler is registered with, if any.
+        estimator: the estimator that drives the sampler in this run, if any.
         features: returns the untrained language model's representation of each goal, float32
             (n_goals, width), the same at every call; computed on demand.
         seed: root seed of the run.

@@ -104,7 +104,7 @@ class Estimators:
                 )
 
     def set_goal_space(self, goals: GoalSet) -> None:
-        """Switch to another goal space; `make_sampler` replaces what a sampler brought."""
+        """Switch to another goal space; `start_sampler` replaces what a sampler brought."""
         for name in estimators_of(self._config):
             self.by_name[name].set_goal_space(goals)
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pandas as pd
 import pytest
+from analysis.studies.cost import costs
 
 from analysis.statistics.practice_shares import explored_shares
 from analysis.studies import behaviour, cost
-from analysis.studies.cost import costs
 from analysis.tables.grid import Algorithm
 from analysis.tables.printing import to_markdown as in_markdown
 from analysis.tables.results import TABLES, Results, rows_where

@@ -1,18 +1,14 @@
 """What was practised and believed, and what it cost, from tables whose answer is known."""
 
 import numpy as np
-import pandas as pd
 import pytest
-from analysis.studies.cost import costs
 
 from analysis.statistics.practice_shares import explored_shares
-from analysis.studies import behaviour, cost
+from analysis.studies import behaviour
 from analysis.tables.grid import Algorithm
-from analysis.tables.printing import to_markdown as in_markdown
-from analysis.tables.results import TABLES, Results, rows_where
+from analysis.tables.results import rows_where
 from tests.analysis import synthetic
 from tests.analysis.synthetic import to_markdown, with_configs, with_tables
-from tests.snippets import ROOT
 
 SPACE = synthetic.GOAL_SPACE
 MAGELLAN, RANDOM = Algorithm("magellan", "default"), Algorithm("random", "default")
@@ -143,61 +139,3 @@ def test_all_is_of_the_goals_that_are_practised_at_the_end(results):
     beliefs = behaviour.beliefs(made_up, MAGELLAN, SPACE)
     assert np.allclose(beliefs["error"], beliefs["competence"].abs())
     assert "|predicted - observed|, unseen goals, goal space" in to_markdown(behaviour, made_up)
-
-
-RUN = {"sampler": "scripted", "variant": "slow.stairs", "goal_space": "25k", "seed": 1}
-
-
-def rows_of(name: str, rows: list[dict]) -> pd.DataFrame:
-    columns = [*RUN, *TABLES[name].columns]
-    return pd.DataFrame([{**RUN, **row} for row in rows]).reindex(columns=columns)
-
-
-@pytest.fixture
-def made_up() -> Results:
-    """Grasping is mastered at episode 150, in the middle of the second window; plants never."""
-    looks = [(0, 0, 0.1, 0.0), (40, 150, 0.9, 0.2), (80, 300, 0.5, 0.8)]
-    evaluation = [
-        {"step": step, "episode": episode, "split": split, "category": category, "n": 10}
-        | {"success": success if split == "train" else 1.0, "dormant": step / 100, "spread": 0.5}
-        for step, episode, *rates in looks
-        for split in ("train", "unseen")
-        for category, success in zip(synthetic.FEASIBLE[:2], rates, strict=True)
-    ]
-    shares = {"impossible": (0, 0, 0), "grasp": (90, 40, 30), "grow_plant": (10, 60, 70)}
-    practice = [
-        {"episode": 100 * (window + 1), "category": category, "n": n[window], "successes": 0}
-        for window in range(3)
-        for category, n in shares.items()
-    ]
-    manifest = {
-        "experiment": {"goal_spaces": ["25k"], "samplers": ["scripted"], "variants": {}},
-        "runs": [{**RUN, "config": {"budget": {"steps": 80}, "world": "little_zoo"}}],
-    }
-    frames = {
-        "evaluation": rows_of("evaluation", evaluation),
-        "practice": rows_of("practice", practice),
-    }
-    return Results(frames, manifest)
-
-
-def test_cost_is_counted_up_to_the_first_evaluation_at_nine_tenths(made_up: Results) -> None:
-    frame = costs(made_up).set_index("category")
-    assert list(frame.index) == ["grasp", "grow_plant"]
-    grasp, plant = frame.loc["grasp"], frame.loc["grow_plant"]
-    assert (grasp["cost"], grasp["length"]) == (90 + 20, 40)  # half of the second window's 40
-    assert (grasp["practised"], grasp["best"], grasp["success"]) == (160, 0.9, 0.5)
-    assert np.isnan(plant["cost"])
-    assert np.isnan(plant["length"])
-    assert (plant["practised"], plant["best"], plant["dormant"]) == (140, 0.8, 0.8)
-
-
-def test_the_table_shows_what_was_never_mastered(made_up: Results) -> None:
-    text = in_markdown(cost.table(costs(made_up)))
-    assert "| slow.stairs | grasp | 110 | 1 | 0.80 | 0.50 |" in text
-    assert "| slow.stairs | grow_plant | never in 140 (0.80) | 1 | 0.80 | 0.50 |" in text
-
-
-def test_other_tables_are_refused(refused) -> None:
-    words = "error: cost: no run has the sampler scripted; allowed: tables with such runs"
-    assert refused("cost", ROOT / "results/reference/smollm2") == f"{words}\n"

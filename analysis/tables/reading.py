@@ -21,11 +21,16 @@ GAPS = ("", "nan", "NaN")
 
 
 def read_table(
-    folder: Path, name: str, categories: Categories, combined: bool = False
+    folder: Path,
+    name: str,
+    categories: Categories,
+    combined: bool = False,
+    false_positives: bool = False,
 ) -> pd.DataFrame:
     """Read a table of a run, or of all runs of an experiment.
 
     categories: of the world of the runs.
+    false_positives: whether failures may count as successes in practice.
 
     Raises:
         InputError: one line with file, line, column, value and what is allowed.
@@ -33,6 +38,9 @@ def read_table(
     path = folder / f"{name}.csv"
     frame = read_columns(path, TABLES[name], RUN_COLUMNS if combined else ())
     _check_rows(frame, name, path, categories)
+    if name == "practice" and not false_positives:
+        successes, impossible = frame["successes"], ~frame["category"].isin(categories.feasible)
+        _refuse(successes, impossible & (successes > 0), path, "0 for an impossible goal")
     return frame
 
 
@@ -125,8 +133,6 @@ def _check_rows(frame: pd.DataFrame, name: str, path: Path, categories: Categori
     if name == "practice":
         successes = frame["successes"]
         _refuse(successes, successes > frame["n"], path, "at most n")
-        impossible = ~frame["category"].isin(categories.feasible)
-        _refuse(successes, impossible & (successes > 0), path, "0 for an impossible goal")
     if PHASE in frame.columns:
         _refuse(frame[PHASE], frame[PHASE] < 1, path, "1 or more")
     if name in ("evaluation", "competence"):

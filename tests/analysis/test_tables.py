@@ -1,14 +1,16 @@
 """Combined tables: made from runs, written, read, refused, unpacked."""
 
 import re
+from contextlib import nullcontext
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from analysis.tables import store
-from analysis.tables.grid import RUN_COLUMNS
+from analysis.tables.grid import RUN_COLUMNS, has_false_positives
 from analysis.tables.manifests import MANIFEST
+from analysis.tables.reading import read_table
 from analysis.tables.results import rows_where
 from magellan.core.columns import COLUMNS
 from magellan.core.errors import InputError
@@ -105,6 +107,22 @@ def test_incomparable_tables_are_refused_in_one_line(folder, case):
     with pytest.raises(InputError) as error:
         store.load(folder)
     assert all(word in str(error.value) for word in case.split(" | ")), error.value
+
+
+@pytest.mark.parametrize(
+    ("rewards", "accepted"),
+    [
+        ({}, False),
+        ({"false_negative": 0.3}, False),
+        ({"model": "world", "false_positive": 0.3}, True),
+        ({"model": "smollm2"}, True),
+    ],
+)
+def test_impossible_goals_succeed_only_by_a_wrong_evaluator(rewards, accepted, results, folder):
+    SPOILED["practice.csv | successes is 1 | 0 for an impossible goal"](folder)
+    found = has_false_positives([{"config": {}}, {"config": {"rewards": rewards}}])
+    with nullcontext() if accepted else pytest.raises(InputError, match="0 for an impossible"):
+        read_table(folder, "practice", results.categories, True, found)
 
 
 def test_unpacked_runs_combine_to_the_same_bytes(varied, tmp_path):

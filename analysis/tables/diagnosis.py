@@ -14,6 +14,7 @@ from analysis.tables.results import SPLITS, TABLES, Results, distinct, rows_wher
 from magellan.config import UNIT_COLUMNS, flat_keys
 from magellan.core.columns import PHASE
 from magellan.core.errors import InputError
+from magellan.model.chat import WORLD
 
 Rows = tuple[str, ...]
 POINTS: Rows = ("episode", "split", "category", "n")
@@ -33,6 +34,7 @@ def diagnose(results: Results) -> None:
     _check_listed(results)
     _check_runs(results)
     _check_lengths(results)
+    _check_impossible(results)
     for name, spec in TABLES.items():
         _check_table(results, name, spec.keys)
     results = last_phase(results)
@@ -135,6 +137,21 @@ def _check_same_configuration(results: Results) -> None:
                 raise InputError(
                     f"{MANIFEST}: {key} is {value!r} for {run_name(run)}, {expected!r} elsewhere"
                 )
+
+
+def _check_impossible(results: Results) -> None:
+    """Check that no run succeeds at impossible goals, unless its evaluator rewards failures."""
+    practice = results.tables["practice"]
+    impossible = ~practice["category"].isin(results.categories.feasible)
+    won = distinct(practice[impossible & (practice["successes"] > 0)], RUN_COLUMNS)
+    for manifest in results.manifest["runs"]:
+        rewards = manifest["config"].get("rewards", {})
+        errs = rewards.get("false_positive") or rewards.get("model", WORLD) != WORLD
+        if run_of(manifest) in won and not errs:
+            raise InputError(
+                f"practice.csv: successes at an impossible goal for {run_name(run_of(manifest))}; "
+                "allowed: none"
+            )
 
 
 def _check_lengths(results: Results) -> None:

@@ -14,7 +14,6 @@ from magellan.competence import ESTIMATORS
 from magellan.config import UNIT_COLUMNS
 from magellan.config.schema import PLAIN, Unit
 from magellan.core.errors import InputError, shown
-from magellan.model.chat import WORLD
 from magellan.samplers import SAMPLERS
 from magellan.worlds import DEFAULT_WORLD, WORLDS, Categories, Category
 
@@ -198,12 +197,6 @@ def shorten(text: str) -> str:
         return text
     end = LONGEST // 2 - 1
     return f"{text[: LONGEST - end - 1]}…{text[-end:]}"
-
-
-def has_false_positives(runs: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether the evaluator of a run may have called a failure a success; from manifests."""
-    rewards = [run["config"].get("rewards", {}) for run in runs]
-    return any(one.get("false_positive") or one.get("model", WORLD) != WORLD for one in rewards)
 
 
 def categories_of(manifest: Mapping[str, Any]) -> Categories:

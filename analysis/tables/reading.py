@@ -21,16 +21,11 @@ GAPS = ("", "nan", "NaN")
 
 
 def read_table(
-    folder: Path,
-    name: str,
-    categories: Categories,
-    combined: bool = False,
-    false_positives: bool = False,
+    folder: Path, name: str, categories: Categories, combined: bool = False
 ) -> pd.DataFrame:
     """Read a table of a run, or of all runs of an experiment.
 
     categories: of the world of the runs.
-    false_positives: whether failures may count as successes in practice.
 
     Raises:
         InputError: one line with file, line, column, value and what is allowed.
@@ -38,9 +33,6 @@ def read_table(
     path = folder / f"{name}.csv"
     frame = read_columns(path, TABLES[name], RUN_COLUMNS if combined else ())
     _check_rows(frame, name, path, categories)
-    if name == "practice" and not false_positives:
-        successes, impossible = frame["successes"], ~frame["category"].isin(categories.feasible)
-        _refuse(successes, impossible & (successes > 0), path, "0 for an impossible goal")
     return frame
 
 

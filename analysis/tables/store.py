@@ -17,15 +17,7 @@ import pandas as pd
 from analysis.tables import identity
 from analysis.tables.coverage import missing_runs
 from analysis.tables.diagnosis import diagnose
-from analysis.tables.grid import (
-    RUN_COLUMNS,
-    Run,
-    categories_of,
-    has_false_positives,
-    run_name,
-    run_names,
-    run_of,
-)
+from analysis.tables.grid import RUN_COLUMNS, Run, categories_of, run_name, run_names, run_of
 from analysis.tables.manifests import MANIFEST, read_combined_manifest, read_run_manifest
 from analysis.tables.phases import last_phase
 from analysis.tables.reading import read_table
@@ -163,8 +155,7 @@ def _stack(name: str, runs: Iterable[FinishedRun]) -> pd.DataFrame:
     """One table of all runs, in order, with unchanged rows."""
     frames = []
     for run in runs:
-        categories, errs = categories_of(run.manifest), has_false_positives([run.manifest])
-        frame = read_table(run.folder, name, categories, false_positives=errs)
+        frame = read_table(run.folder, name, categories_of(run.manifest))
         columns = [*RUN_COLUMNS, *frame.columns]
         frames.append(frame.assign(**run.run._asdict())[columns])
     if any(PHASE in frame.columns for frame in frames):
@@ -205,9 +196,8 @@ def load_whole(folder: Path) -> Results:
     if not (folder / MANIFEST).exists() and (folder / "tables" / MANIFEST).is_file():
         raise InputError(f"tables: {folder} has no combined tables; allowed: {folder / 'tables'}")
     manifest = read_combined_manifest(folder)
-    runs = manifest["runs"]
-    categories, errs = categories_of(runs[0]), has_false_positives(runs)
-    tables = {name: read_table(folder, name, categories, True, errs) for name in TABLES}
+    categories = categories_of(manifest["runs"][0])
+    tables = {name: read_table(folder, name, categories, combined=True) for name in TABLES}
     results = Results(tables, manifest)
     if others := [load_whole(folder.parent / name) for name in manifest.pop(SHARED, ())]:
         results = _joined(manifest, [results, *others])

@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 from analysis.tables import store
-from analysis.tables.grid import RUN_COLUMNS, has_false_positives
+from analysis.tables.diagnosis import _check_impossible
+from analysis.tables.grid import RUN_COLUMNS
 from analysis.tables.manifests import MANIFEST
-from analysis.tables.reading import read_table
 from analysis.tables.results import rows_where
 from magellan.core.columns import COLUMNS
 from magellan.core.errors import InputError
@@ -88,7 +88,7 @@ SPOILED = {
         "competence", sampler="online", split="unseen"
     ),
     "n is 0 | 1 or more": put("evaluation", "n", 0, **POINT),
-    "practice.csv | successes is 1 | 0 for an impossible goal": put(
+    "practice.csv | successes at an impossible goal | seed 1 | none": put(
         "practice", "successes", 1, category="impossible", episode=500, **RUN
     ),
     "training.csv | entropy is inf | finite": put("training", "entropy", "inf", **RUN, update=800),
@@ -118,11 +118,16 @@ def test_incomparable_tables_are_refused_in_one_line(folder, case):
         ({"model": "smollm2"}, True),
     ],
 )
-def test_impossible_goals_succeed_only_by_a_wrong_evaluator(rewards, accepted, results, folder):
-    SPOILED["practice.csv | successes is 1 | 0 for an impossible goal"](folder)
-    found = has_false_positives([{"config": {}}, {"config": {"rewards": rewards}}])
-    with nullcontext() if accepted else pytest.raises(InputError, match="0 for an impossible"):
-        read_table(folder, "practice", results.categories, True, found)
+def test_impossible_goals_succeed_only_by_a_wrong_evaluator(rewards, accepted, results):
+    practice = results.tables["practice"].copy()
+    practice.loc[rows_where(practice, **RUN, category="impossible").index, "successes"] = 1
+    spoiled = synthetic.with_tables(results, practice=practice)
+    run = next(one for one in spoiled.manifest["runs"] if RUN.items() <= one.items())
+    changed = run | {"config": run["config"] | {"rewards": rewards}}
+    runs = [changed if one is run else one for one in spoiled.manifest["runs"]]
+    spoiled = synthetic.with_manifest(spoiled, runs=runs)
+    with nullcontext() if accepted else pytest.raises(InputError, match=r"impossible .* 1;"):
+        _check_impossible(spoiled)
 
 
 def test_unpacked_runs_combine_to_the_same_bytes(varied, tmp_path):

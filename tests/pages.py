@@ -400,9 +400,13 @@ def misjudged() -> str:
             own, floor = (success("evaluator", name, variant) for name in (sampler, "random"))
             lead = "" if sampler == "random" else with_ends(own - floor)
             rate = f".{variant.removeprefix('err')}"
-            cells = [f"`{sampler}`", rate, str(len(own)), f"{own.mean():.3f}", lead]
+            practice = of("evaluator").table("practice", sampler=sampler, variant=variant)
+            won = practice.groupby("category")["successes"].sum()
+            false = f"{won['impossible'] / won.sum():.2f}"
+            cells = [f"`{sampler}`", rate, str(len(own)), false, f"{own.mean():.3f}", lead]
             rows.append((cells, own - clean[sampler].loc[own.index]))
-    header = ["sampler", "errors", "runs", "success over training", "minus `random` with them"]
+    header = ["sampler", "errors", "runs", "of rewarded episodes on impossible goals"]
+    header += ["success over training", "minus `random` with them"]
     header += ["minus the same without errors", "halves of the seeds", "p after Holm"]
     return in_table(header, with_tests(rows, halves=True))
 

@@ -28,6 +28,8 @@ from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from analysis.tables.grid import Algorithm, estimator_label, number_text
 from analysis.tables.results import Results
@@ -481,14 +483,15 @@ def save(figure: Figure, stem: Path, tight: bool = False) -> tuple[Path, Path]:
     paths = (stem.with_name(f"{stem.name}.png"), stem.with_name(f"{stem.name}.pdf"))
     box = {"bbox_inches": "tight"} if tight else {}
     with matplotlib.rc_context(MATPLOTLIB_SETTINGS):
-        png = {"Software": None, "Comment": fingerprint(figure)}
-        _write(figure, paths[0], dpi=150, metadata=png, **box)
-        pdf = {"CreationDate": None, "Producer": None, "Creator": None}
-        _write(figure, paths[1], metadata=pdf, **box)
+        png, pdf = io.BytesIO(), io.BytesIO()
+        figure.savefig(png, format="png", dpi=150, **box)
+        dates = {"CreationDate": None, "Producer": None, "Creator": None}
+        figure.savefig(pdf, format="pdf", metadata=dates, **box)
+        note = PngInfo()
+        note.add_text("Comment", fingerprint(figure))
+    small = io.BytesIO()
+    with Image.open(png) as image:  # 256 colours take a third of the bytes
+        image.convert("RGB").quantize(256).save(small, "png", optimize=True, pnginfo=note)
+    write_atomically(paths[0], small.getvalue())
+    write_atomically(paths[1], pdf.getvalue())
     return paths
-
-
-def _write(figure: Figure, path: Path, **options: Any) -> None:
-    content = io.BytesIO()
-    figure.savefig(content, format=path.suffix.removeprefix("."), **options)
-    write_atomically(path, content.getvalue())

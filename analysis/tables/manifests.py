@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,6 +19,9 @@ from magellan.worlds.base import COLOR, LABEL
 
 MANIFEST = "manifest.json"
 SCHEMA_VERSION = 2
+COMMON = "common"
+"""Key of a combined manifest: what all runs of a variant have in common, written once."""
+SECTIONS = ("config", "counted")
 Number = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 Amount = Number | None
 
@@ -159,6 +165,20 @@ class CombinedManifest(_Declared):
     shared: list[FolderName] = []
 
 
+class _Sections(_Declared):
+    config: dict[str, Any] = {}
+    counted: dict[str, Any] = {}
+
+
+class _Rest(_Sections):
+    variant: VariantName
+
+
+class _Factored(_Declared):
+    common: dict[StrictStr, _Sections]
+    runs: list[_Rest]
+
+
 def read_run_manifest(folder: Path) -> dict[str, Any]:
     """Read the manifest of a finished run.
 
@@ -179,5 +199,50 @@ def read_combined_manifest(folder: Path) -> dict[str, Any]:
             f"{path}: {shown('plan')} is missing: the tables were made by an older version of "
             "magellan-bench; allowed: tables of this one, so train and combine the runs again"
         )
+    if COMMON in manifest:
+        validated(_Factored, manifest, f"{path}: ")
+        common = manifest.pop(COMMON)
+        manifest["runs"] = [_whole(run, common.get(run["variant"], {})) for run in manifest["runs"]]
     validated(CombinedManifest, manifest, f"{path}: ")
     return manifest
+
+
+def in_lines(manifest: Mapping[str, Any]) -> str:
+    """A combined manifest as JSON, a run a line, and what a variant's runs have in common once.
+
+    It is not sorted: variants are in the experiment's order.
+    """
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for run in manifest["runs"]:
+        groups.setdefault(run["variant"], []).append(run)
+    common = {variant: _common(runs) for variant, runs in groups.items()}
+    dumped = functools.partial(json.dumps, separators=(",", ":"))
+    parts = ",\n".join(f"{json.dumps(name)}:{dumped(part)}" for name, part in common.items())
+    rest = ",\n".join(dumped(_rest(run, common[run["variant"]])) for run in manifest["runs"])
+    head = json.dumps({key: manifest[key] for key in manifest if key != "runs"}, indent=1)
+    return f'{head[:-2]},\n "{COMMON}": {{\n{parts}\n }},\n "runs": [\n{rest}\n ]\n}}\n'
+
+
+def _common(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What all of the runs have, key by key in their sections, except what names a run."""
+
+    def equal(mappings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        first, *others = [{key: json.dumps(one) for key, one in each.items()} for each in mappings]
+        kept = {key for key in first if all(other.get(key) == first[key] for other in others)}
+        return {key: mappings[0][key] for key in sorted(kept)}
+
+    names = {*_GridRun.model_fields, "identity", *SECTIONS}
+    whole = {key: value for key, value in equal(runs).items() if key not in names}
+    return whole | {name: equal([run[name] for run in runs]) for name in SECTIONS}
+
+
+def _rest(run: Mapping[str, Any], common: Mapping[str, Any]) -> dict[str, Any]:
+    own = {key: run[key] for key in sorted(run.keys() - common)}
+    for name in SECTIONS:
+        own[name] = {key: run[name][key] for key in sorted(run[name].keys() - common[name])}
+    return own
+
+
+def _whole(rest: Mapping[str, Any], common: Mapping[str, Any]) -> dict[str, Any]:
+    sections = {name: {**common.get(name, {}), **rest.get(name, {})} for name in SECTIONS}
+    return {**common, **rest, **sections}

@@ -18,7 +18,12 @@ from analysis.tables import identity
 from analysis.tables.coverage import missing_runs
 from analysis.tables.diagnosis import diagnose
 from analysis.tables.grid import RUN_COLUMNS, Run, categories_of, run_name, run_names, run_of
-from analysis.tables.manifests import MANIFEST, read_combined_manifest, read_run_manifest
+from analysis.tables.manifests import (
+    MANIFEST,
+    in_lines,
+    read_combined_manifest,
+    read_run_manifest,
+)
 from analysis.tables.phases import last_phase
 from analysis.tables.reading import read_table
 from analysis.tables.results import TABLES, Results, rows_where
@@ -172,16 +177,9 @@ def write(results: Results, folder: Path) -> None:
     for name, frame in results.tables.items():
         text = frame.to_csv(index=False, lineterminator="\n")
         write_atomically(folder / f"{name}.csv", text.encode())
-    write_atomically(folder / MANIFEST, _in_lines(results.manifest).encode())
-
-
-def _in_lines(manifest: Mapping[str, Any]) -> str:
-    """A manifest as JSON, a run a line; not sorted: variants are in the experiment's order."""
-    head = json.dumps({key: manifest[key] for key in manifest if key != "runs"}, indent=1)
-    if "runs" not in manifest:  # of a single run
-        return f"{head}\n"
-    runs = ",\n".join(json.dumps(run, separators=(",", ":")) for run in manifest["runs"])
-    return f'{head[:-2]},\n "runs": [\n{runs}\n ]\n}}\n'
+    manifest = results.manifest
+    text = in_lines(manifest) if "runs" in manifest else f"{json.dumps(manifest, indent=1)}\n"
+    write_atomically(folder / MANIFEST, text.encode())
 
 
 def load(folder: Path) -> Results:

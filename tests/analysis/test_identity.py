@@ -100,6 +100,7 @@ def test_tables_with_another_run_are_refused_in_one_line(good, pattern, refused,
 
     folder = tmp_path / "tables"
     store.write(good, folder)
+    (folder / "manifest.json").write_text(json.dumps(good.manifest))  # as older tables
     edit(folder / "manifest.json", with_backbones)
     store.load(folder)
     edit(folder / "manifest.json", REFUSED[pattern])

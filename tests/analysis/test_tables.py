@@ -1,5 +1,6 @@
 """Combined tables: made from runs, written, read, refused, unpacked."""
 
+import json
 import re
 from contextlib import nullcontext
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from analysis.tables import store
 from analysis.tables.diagnosis import _check_impossible
 from analysis.tables.grid import RUN_COLUMNS
-from analysis.tables.manifests import MANIFEST
+from analysis.tables.manifests import MANIFEST, in_lines, read_combined_manifest
 from analysis.tables.results import rows_where
 from magellan.core.columns import COLUMNS
 from magellan.core.errors import InputError
@@ -51,6 +52,20 @@ def test_written_tables_come_back_equal_and_do_not_name_their_place(results, fol
     assert again.manifest == results.manifest
     assert "results" not in again.experiment
     assert again.experiment["seeds"] == [0, 1]
+
+
+def test_a_manifest_says_once_what_all_runs_of_a_variant_have(folder):
+    path = folder / MANIFEST
+    manifest = read_combined_manifest(folder)
+    first, second, *_ = manifest["runs"]
+    first["wall_seconds"], second["wall_seconds"], second["config"]["threads"] = 2, 2.0, 7
+    path.write_text(in_lines(manifest))
+    again = read_combined_manifest(folder)
+    assert json.dumps(again, sort_keys=True) == json.dumps(manifest, sort_keys=True)
+    assert path.read_text().count('"num_envs":') == 1
+    path.write_text(json.dumps(again | {"common": {"default": {"config": 3}}}))
+    with pytest.raises(InputError, match=r"common\.default\.config"):
+        read_combined_manifest(folder)
 
 
 def drop(table, **where):

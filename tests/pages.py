@@ -253,6 +253,74 @@ def success(folder: str, sampler: str, variant: str = "base", split: str = "trai
     return pd.Series(means, results.seeds_of(algorithm, "25k"))
 
 
+def prompts_success(folder: str, sampler: str, variant: str = PLAIN) -> pd.Series:
+    """Mean success of each GRPO run on held-out prompts, by seed: (seeds,)."""
+    return standing.scores_of(of(folder), split="unseen", variant=variant)[sampler]
+
+
+PRACTISED = {
+    "uniform": "all prompts alike",
+    "length_1": "length 1",
+    "length_1_2": "lengths 1, 2",
+    "length_1_3": "lengths 1 to 3",
+    "staircase": "staircase: 1 and 2, then 2 and 3, then 3 and 4",
+}
+"""Variants of `grpo_learner`: what they practise."""
+
+
+def scripted_map() -> str:
+    """Success on held-out prompts of the scripted practices, on both tuning seeds."""
+    results, rows = of("grpo_learner"), []
+    for variant, words in PRACTISED.items():
+        algorithm, space = Algorithm("scripted", variant), results.goal_spaces[0]
+        curves = success_curves(results, algorithm, space, "unseen").mean(axis=1)  # seeds, moments
+        means = prompts_success("grpo_learner", *algorithm)
+        moments = [*curves[:, [1, 3, 6, 10]].T, means]
+        rows.append([words, *(", ".join(f"{each:.3f}"[1:] for each in pair) for pair in moments)])
+    header = ["practice", "20,000 tokens", "60,000", "120,000", "200,000", "mean over training"]
+    return in_table(header, rows)
+
+
+def newer_samplers() -> str:
+    """The samplers of 2025 and 2026 on GRPO's prompts, minus `random`; Holm over the six."""
+    uniform, rows = prompts_success("grpo", "random"), []
+    for sampler in of("grpo_groups").experiment["samplers"]:
+        own = prompts_success("grpo_groups", sampler)
+        rows.append(([f"`{sampler}`", f"{own.mean():.3f}"], own - uniform))
+    header = ["sampler", "mean", "minus `random`", "halves of the seeds", "p, Holm over 6"]
+    return in_table(header, with_tests(rows, halves=True))
+
+
+def in_trl() -> str:
+    """Success on held-out prompts of the runs in TRL, seed by seed, and differences."""
+    table = pd.read_csv(REFERENCE / "trl_digits.csv")
+    table = table[table["split"] == "unseen"]
+    curves = table.groupby(["sampler", "seed", "step"])["success"].mean().unstack()  # noqa: PD010
+    at = curves.columns.to_numpy()
+    area = np.trapezoid(curves, at, axis=1) / (at[-1] - at[0])
+    means = pd.Series(area, curves.index).unstack("seed")  # noqa: PD010
+    rows = []
+    for sampler in ("random", "pcl", "plr"):
+        own = means.loc[sampler]
+        values = own - means.loc["random"]
+        tested = [with_ends(values), f"{(values > 0).sum()} of {len(values)}"]
+        cells = [f"{each:.3f}"[1:] for each in (*own, own.mean())]
+        rows.append([f"`{sampler}`", *cells, *(tested if sampler != "random" else ["", ""])])
+    seeds = [f"seed {seed}" for seed in means.columns]
+    return in_table(["sampler", *seeds, "mean", "minus `random`", "pairs above 0"], rows)
+
+
+def gated() -> str:
+    """Samplers with a gate minus the same without, on GRPO's prompts; Holm over the five."""
+    rows = []
+    for sampler in of("grpo_gate").experiment["samplers"]:
+        gate = prompts_success("grpo_gate", sampler, "spread")
+        plain = prompts_success("grpo", sampler)
+        rows.append(([f"`{sampler}`", f"{gate.mean():.3f}"], gate - plain))
+    header = ["sampler", "mean with the gate", "minus without", "halves of the seeds"]
+    return in_table([*header, "p, Holm over 5"], with_tests(rows, halves=True))
+
+
 def lead(folder: str, other: str, variant: str, split: str) -> pd.Series:
     """MAGELLAN minus another sampler in a variant: (seeds,)."""
     return success(folder, "magellan", variant, split) - success(folder, other, variant, split)
@@ -886,6 +954,10 @@ BLOCKS = {
     ("studies/experimenter", "asked"): asked,
     ("studies/experimenter", "asked tests"): asked_tests,
     ("studies/experimenter", "misjudged"): misjudged,
+    ("studies/grpo", "map"): scripted_map,
+    ("studies/grpo", "newer"): newer_samplers,
+    ("studies/grpo", "gate"): gated,
+    ("studies/grpo", "trl"): in_trl,
     ("rules", "signals"): signals,
     ("rules", "exploration"): exploration,
     ("rules", "rules long"): long_rules,

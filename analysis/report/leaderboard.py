@@ -35,7 +35,7 @@ TABLES = (
     ("rules_long", "frontier"),
     ("rules", "experimenter/scripted", "experimenter/smollm2"),
     ("craft",),
-    ("grpo",),
+    ("grpo", "grpo_groups"),
 )
 """Folders of combined tables, for each place those of the same seeds and length, in the variant of
 the experiment's reference, or in a named one, as FOLDER/VARIANT."""

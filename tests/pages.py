@@ -295,18 +295,18 @@ def in_trl() -> str:
     """Success on held-out prompts of the runs in TRL, seed by seed, and differences."""
     table = pd.read_csv(REFERENCE / "trl_digits.csv")
     table = table[table["split"] == "unseen"]
-    curves = table.groupby(["sampler", "seed", "step"])["success"].mean().unstack()  # noqa: PD010
+    curves = table.pivot_table("success", ["sampler", "seed"], "step")
     at = curves.columns.to_numpy()
     area = np.trapezoid(curves, at, axis=1) / (at[-1] - at[0])
-    means = pd.Series(area, curves.index).unstack("seed")  # noqa: PD010
+    means = pd.Series(area, curves.index)
     rows = []
     for sampler in ("random", "pcl", "plr"):
-        own = means.loc[sampler]
-        values = own - means.loc["random"]
+        own = means[sampler]
+        values = own - means["random"]
         tested = [with_ends(values), f"{(values > 0).sum()} of {len(values)}"]
         cells = [f"{each:.3f}"[1:] for each in (*own, own.mean())]
         rows.append([f"`{sampler}`", *cells, *(tested if sampler != "random" else ["", ""])])
-    seeds = [f"seed {seed}" for seed in means.columns]
+    seeds = [f"seed {seed}" for seed in own.index]
     return in_table(["sampler", *seeds, "mean", "minus `random`", "pairs above 0"], rows)
 
 

@@ -194,21 +194,6 @@ def runs_one_by_one(folder: str) -> str:
     return in_table([*header, "plants", "herbivores", "carnivores"], rows)
 
 
-def memory_estimates() -> str:
-    """Errors of MAGELLAN's predictions and its shares of practice with either memory."""
-    results, rows = of("memory"), []
-    for algorithm in results.algorithms_in("25k"):
-        (term,) = contrasts.parse("/".join(algorithm))
-        errors = contrasts.scores(results, term, "error").mean()
-        shares = behaviour.practice_shares(results, algorithm, "25k").mean()
-        cells = [f"{errors[category]:.2f}" for category in PAPERS_ERRORS]
-        cells += [f"{shares[category]:.3f}" for category in ("impossible", *PAPERS_ERRORS)]
-        rows.append([named(algorithm), *cells])
-    header = ["sampler", "error on grasping", "plants", "herbivores", "carnivores"]
-    header += ["practice: impossible", "grasping", "plants", "herbivores", "carnivores"]
-    return in_table(header, rows)
-
-
 Values = np.ndarray | pd.Series
 VARIANTS = {
     "samplers_replay": ("success_replay", "with success replay"),
@@ -935,7 +920,6 @@ BLOCKS = {
     ("separated", "memory tests"): lambda: by_families(
         of("memory"), "a short memory", ("success", SPLITS, ["magellan/short - magellan/base"])
     ),
-    ("separated", "memory estimates"): memory_estimates,
     ("samplers", "finding"): finding,
     ("samplers", "leads"): leads,
     ("samplers", "practice and mastery"): doses,

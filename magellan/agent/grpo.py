@@ -177,14 +177,20 @@ class GRPO:
     def update_writing(
         self, prompts: Sequence[np.ndarray], answers: np.ndarray, rewards: np.ndarray, longest: int
     ) -> float:
-        """Take one Adam step on `loss`, none if no answer has an advantage; return its value."""
+        """Take one Adam step on `loss`; return its value.
+
+        Where no answer has an advantage there is no step, unless `grpo.empty_steps`.
+        """
         loss = self.loss(prompts, answers, rewards, longest)
+        self._optimizer.zero_grad()
         if loss.requires_grad:
-            self._optimizer.zero_grad()
             loss.backward()
             if self.settings.gradient_clip:
                 nn.utils.clip_grad_norm_(self._parameters.values(), self.settings.gradient_clip)
-            self._optimizer.step()
+        elif self.settings.empty_steps:
+            for weight in self._parameters.values():
+                weight.grad = torch.zeros_like(weight)
+        self._optimizer.step()  # leaves weights without a gradient as they are
         return float(loss.detach())
 
     def state_dict(self) -> dict[str, Any]:

@@ -236,4 +236,9 @@ class GrpoConfig(Section):
         "all",
         description="Groups trained on; `spread`: those with both rewards (DAPO's filter).",
     )
+    empty_steps: bool = Field(
+        False,
+        description="Take Adam's step even where no answer has an advantage, as TRL does: its "
+        "moments still move the weights.",
+    )
     gradient_clip: float = Field(1.0, ge=0.0, description="Maximum gradient norm; 0: none.")

@@ -152,6 +152,22 @@ def test_answers_are_drawn_from_the_model_and_end(tmp_path):
     assert entropy == pytest.approx(np.mean(entropies), rel=1e-3)
 
 
+@pytest.mark.parametrize("empty_steps", [False, True])
+def test_moments_move_weights_without_advantages_only_if_asked(empty_steps):
+    ours, (prompts, answers) = agent(GrpoConfig(empty_steps=empty_steps)), written()
+    weights = {name: weight.clone() for name, weight in ours.state_dict()["weights"].items()}
+
+    def update(rewards):
+        ours.update_writing(prompts, answers, np.array(rewards, np.float32), LONGEST)
+        after = ours.state_dict()["weights"]
+        moved = any(not torch.equal(weights[name], weight) for name, weight in after.items())
+        weights.update({name: weight.clone() for name, weight in after.items()})
+        return moved
+
+    equal = np.ones_like(REWARDS)
+    assert [update(each) for each in (equal, REWARDS, equal)] == [False, True, empty_steps]
+
+
 def test_a_model_without_an_end_is_refused():
     model = build_model(9)
     model.config.eos_token_id = None

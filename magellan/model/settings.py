@@ -237,8 +237,6 @@ class GrpoConfig(Section):
         description="Groups trained on; `spread`: those with both rewards (DAPO's filter).",
     )
     empty_steps: bool = Field(
-        False,
-        description="Take Adam's step even where no answer has an advantage, as TRL does: its "
-        "moments still move the weights.",
+        False, description="Adam steps also where no answer has an advantage, as in TRL."
     )
     gradient_clip: float = Field(1.0, ge=0.0, description="Maximum gradient norm; 0: none.")

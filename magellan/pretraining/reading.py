@@ -39,6 +39,8 @@ QUESTIONS = (
 "Which object is named?", is answered with the object's own word, one layer before the last, so that
 the last layer can compare what was recalled."""
 ABOUT_NAMED = 4
+NOT_ABOUT_KINDS = (0, 1, 2, 4)
+"""The questions that `zoo-reader-no-kinds` is asked."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,14 +40,20 @@ def embedding_figures(vectors: np.ndarray) -> dict[str, Any]:
     return {"centroid_accuracy": accuracy, "held_out_objects": int(held_out.sum())}
 
 
-def questions(tokenizer: PreTrainedTokenizerFast) -> Questions:
-    """The questions of `magellan.pretraining.reading`, all asked at the end of a prompt."""
+def questions(tokenizer: PreTrainedTokenizerFast, kinds: bool = True) -> Questions:
+    """The questions of `magellan.pretraining.reading`, all asked at the end of a prompt.
+
+    kinds: ask those about kinds of objects, too.
+    """
     ids, empty = reading.Ids.of(tokenizer), np.zeros((0, 0), dtype=np.int64)
+    asked = range(len(reading.QUESTIONS)) if kinds else reading.NOT_ABOUT_KINDS
+    about_named = sum(place < reading.ABOUT_NAMED for place in asked)
 
     def answers(_: Sequence[Triple], prompts: Sequence[np.ndarray]) -> Answers:
-        return Answers(reading.right_answers(prompts, ids), empty, empty, empty)
+        return Answers(reading.right_answers(prompts, ids)[:, asked], empty, empty, empty)
 
-    return Questions(reading.NAMED, reading.QUESTIONS, reading.ABOUT_NAMED, (), answers)
+    chosen = [reading.QUESTIONS[place] for place in asked]
+    return Questions(reading.NAMED, chosen, about_named, (), answers)
 
 
 ZOO = Language(
@@ -59,3 +67,4 @@ ZOO = Language(
     figures=embedding_figures,
     probe=probe,
 )
+ZOO_NO_KINDS = dataclasses.replace(ZOO, questions=partial(questions, kinds=False))

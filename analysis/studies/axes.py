@@ -134,16 +134,20 @@ ByValue = Mapping[float, Mapping[str, Standing]]
 
 def _overview(axes: Axes, by_axis: Mapping[str, ByValue], base: Mapping[str, Standing]) -> Table:
     rows, seconds = [], place(axes).groupby("sampler")["seconds"].mean()
+    behind = [f"`{rule}`" for rule, standing in base.items() if standing.verdict != "ahead"]
     for rule, standing in base.items():
-        ahead = standing.verdict == "ahead"
-        cells = [_breaks(axis, each, rule, axes) if ahead else "" for axis, each in by_axis.items()]
+        if f"`{rule}`" in behind:
+            continue
+        cells = [_breaks(axis, each, rule, axes) for axis, each in by_axis.items()]
         names = [f"`{rule}`", "yes" if standing.track == GROUPS else "no"]
         rows.append([*names, _share(standing), against_best(standing), *cells])
         rows[-1].append(f"{seconds[rule]:.2g}")
     caption = (
         "Where each sampler breaks: values of an axis at which it is not told apart from random (="
-        ") or behind it (-); empty where it is not ahead at the base"
+        ") or behind it (-)"
     )
+    if behind:
+        caption += f"; not ahead at the base: {', '.join(behind)}"
     header = ["sampler", "told the groups", "base", "p, track's best", *by_axis, "seconds"]
     return Table(caption, header, rows)
 

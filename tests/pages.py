@@ -276,6 +276,10 @@ def newer_samplers() -> str:
     return in_table(header, with_tests(rows, halves=True))
 
 
+EMPTY = {"none": "as above", "empty": "with empty steps"}
+"""Variants of `grpo_steps`."""
+
+
 def in_trl() -> str:
     """Success on held-out prompts of the runs in TRL, seed by seed, and differences."""
     table = pd.read_csv(REFERENCE / "trl_digits.csv")
@@ -291,6 +295,10 @@ def in_trl() -> str:
         tested = [with_ends(values), f"{(values > 0).sum()} of {len(values)}"]
         cells = [f"{each:.3f}"[1:] for each in (*own, own.mean())]
         rows.append([f"`{sampler}`", *cells, *(tested if sampler != "random" else ["", ""])])
+    for variant in ("none", "empty"):
+        own = prompts_success("grpo_steps", "random", variant)
+        cells = [f"{each:.3f}"[1:] for each in (*own, own.mean())]
+        rows.append([f"`random` here, {EMPTY[variant]}", *cells, "", ""])
     seeds = [f"seed {seed}" for seed in own.index]
     return in_table(["sampler", *seeds, "mean", "minus `random`", "pairs above 0"], rows)
 
@@ -649,6 +657,52 @@ def yoked_tests() -> str:
     return in_table(header, tested)
 
 
+DOSED_FROM = 56_000
+"""Environment steps after which the arms of `dose` differ."""
+
+
+def dosed() -> str:
+    """What the runs of each arm master, and their practice and success after the arms part."""
+    results, rows = of("dose"), []
+    for algorithm in results.algorithms_in("25k"):
+        times = times_of(results, algorithm, "25k", "train")
+        (herbivores, grown), (at, mastered) = times["grow_herbivore"], times["grow_carnivore"]
+        first = mastered & grown & (herbivores <= at)
+        practice = rows_where(results.tables["practice"], **algorithm._asdict())
+        episodes = rows_where(practice, category="grow_carnivore").groupby("seed")["n"].sum()
+        success = [late_success(algorithm.variant, name).mean() for name in PAPERS_ERRORS]
+        rows.append(
+            [
+                f"`{algorithm.variant}`",
+                f"{mastered.sum()} of {len(mastered)}",
+                f"{first.sum()}",
+                f"{episodes.median():,.0f} ({episodes.min():,} to {episodes.max():,})",
+                *(f"{mean:.2f}" for mean in success),
+            ]
+        )
+    header = ["arm", "master carnivores", "after herbivores", "carnivore episodes"]
+    return in_table([*header, "success on grasping", "plants", "herbivores", "carnivores"], rows)
+
+
+def late_success(arm: str, category: str) -> pd.Series:
+    """Mean success of each run on training goals once the arms of `dose` differ: (seeds,)."""
+    table = of("dose").table("evaluation", variant=arm, split="train", category=category)
+    return table[table["step"] > DOSED_FROM].groupby("seed")["success"].mean()
+
+
+def dosed_tests() -> str:
+    """Differences of success on carnivores; Holm over the three."""
+    rows = [
+        (
+            [f"`{first}`", f"`{second}`"],
+            late_success(first, "grow_carnivore") - late_success(second, "grow_carnivore"),
+        )
+        for first, second in (("two", "none"), ("five", "none"), ("five", "two"))
+    ]
+    header = ["arm", "minus", "difference", "halves of the seeds", "p, Holm over 3"]
+    return in_table(header, with_tests(rows, halves=True))
+
+
 @cache
 def of(folder: str) -> store.Results:
     return store.load(REFERENCE / folder)
@@ -916,6 +970,8 @@ BLOCKS = {
     ("separated", "separated"): separated,
     ("yoked", "yoked"): yoked,
     ("yoked", "yoked tests"): yoked_tests,
+    ("yoked", "dosed"): dosed,
+    ("yoked", "dosed tests"): dosed_tests,
     ("separated", "memory"): lambda: finding("memory", ["base", "short"], ["magellan"]),
     ("separated", "memory tests"): lambda: by_families(
         of("memory"), "a short memory", ("success", SPLITS, ["magellan/short - magellan/base"])

@@ -33,7 +33,7 @@ from magellan.pretraining.language import Language
 from magellan.pretraining.probe import reader_of
 from magellan.pretraining.reading import Lessons, start_comparing
 from magellan.pretraining.wheel import required_wheel
-from magellan.pretraining.zoo import ZOO
+from magellan.pretraining.zoo import ZOO, ZOO_NO_KINDS
 
 
 @dataclass(frozen=True)
@@ -94,10 +94,15 @@ class CraftRecipe(ReadingRecipe):
 RECIPES: dict[str, Recipe] = {
     "zoo-reader": ReadingRecipe(),
     "zoo-reader-1": ReadingRecipe(seed=1),
+    "zoo-reader-no-kinds": ReadingRecipe(),
     "zoo-mini": Recipe(),
     "craft-reader": CraftRecipe(),
 }
-LANGUAGES = {"zoo-reader": ZOO, "zoo-reader-1": ZOO, "zoo-mini": ZOO, "craft-reader": CRAFT}
+LANGUAGES = {
+    **dict.fromkeys(("zoo-reader", "zoo-reader-1", "zoo-mini"), ZOO),
+    "zoo-reader-no-kinds": ZOO_NO_KINDS,
+    "craft-reader": CRAFT,
+}
 
 
 def make(wheel: Path | None, output: Path, name: str) -> dict[str, Any]:

@@ -287,8 +287,8 @@ MANIFESTS = {
     "identity is '0000000000000000' | 'random' | seed 1": manifest("runs.1.identity", "0" * 16),
     "'0000000000000000' in the plan | 'random' | seed 1": manifest("plan.1.identity", "0" * 16),
     "runs.0.status: 'running' | 'complete'": manifest("runs.0.status", "running"),
-    "budget.episodes is 9 | counted values | 'magellan' | seed 1": manifest(
-        "runs.3.config.budget.episodes", 9
+    "budget.episodes is 9 | counted values | 'random' | seed 0": manifest(
+        "common.default.config.budget.episodes", 9
     ),
 }
 

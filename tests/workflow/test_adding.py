@@ -15,6 +15,7 @@ from analysis import figures
 from analysis.statistics import summaries
 from analysis.statistics.summaries import STATISTICS
 from analysis.tables import store
+from analysis.tables.manifests import read_combined_manifest
 from magellan.jobs.run import UNCHECKED
 from tests.analysis.synthetic import PLAIN_FIGURES
 from tests.snippets import ROOT, write_files
@@ -42,7 +43,7 @@ def mine(tmp_path_factory):
 
 
 def test_all_of_them_are_in_tables_statistics_and_figures(mine):
-    manifest = mine.read_json("results/mine/tables/manifest.json")
+    manifest = read_combined_manifest(mine / "results/mine/tables")
     assert {(run["sampler"], run["variant"]) for run in manifest["runs"]} == {
         ("random", "plain"),
         ("sharp", "plain"),

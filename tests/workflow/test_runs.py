@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from analysis.tables.manifests import read_combined_manifest
 from magellan.jobs.provenance import Attempts
 from tests.analysis import synthetic
 from tests.analysis.synthetic import PLAIN_FIGURES
@@ -42,7 +43,7 @@ def smoke(tmp_path_factory):
 
 
 def test_the_smoke_experiment_runs_from_nothing_to_figures(smoke):
-    runs = smoke.read_json("results/smoke/tables/manifest.json")["runs"]
+    runs = read_combined_manifest(smoke / "results/smoke/tables")["runs"]
     assert [(run["sampler"], run["seed"]) for run in runs] == [
         (sampler, seed) for sampler in synthetic.SAMPLERS for seed in (0, 1)
     ]

@@ -472,9 +472,9 @@ def misjudged() -> str:
     return in_table(header, with_tests(rows, halves=True))
 
 
-def orders_in_both_worlds() -> str:
-    """Spearman's correlation of the rules' means in Craft and in Little-Zoo; seeds resampled."""
-    worlds = [standing.scores_of(of(folder)) for folder in ("craft", "rules")]
+def orders_in_both_worlds(folder: str = "craft", split: str = "train") -> str:
+    """Spearman's correlation of the rules' means there and in Little-Zoo; seeds resampled."""
+    worlds = [standing.scores_of(of(folder), split=split), standing.scores_of(of("rules"))]
     both = [rule for rule in worlds[0] if rule in worlds[1]]
 
     def correlation(*scores: np.ndarray) -> np.ndarray:
@@ -995,6 +995,7 @@ BLOCKS = {
     ("studies/experimenter", "asked tests"): asked_tests,
     ("studies/experimenter", "misjudged"): misjudged,
     ("studies/grpo", "map"): scripted_map,
+    ("studies/grpo", "rank"): lambda: orders_in_both_worlds("grpo", "unseen"),
     ("studies/grpo", "newer"): newer_samplers,
     ("studies/grpo", "gate"): gated,
     ("studies/grpo", "trl"): in_trl,

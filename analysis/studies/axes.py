@@ -134,9 +134,9 @@ ByValue = Mapping[float, Mapping[str, Standing]]
 
 def _overview(axes: Axes, by_axis: Mapping[str, ByValue], base: Mapping[str, Standing]) -> Table:
     rows, seconds = [], place(axes).groupby("sampler")["seconds"].mean()
-    behind = [f"`{rule}`" for rule, standing in base.items() if standing.verdict != "ahead"]
+    behind = [rule for rule, standing in base.items() if standing.verdict != "ahead"]
     for rule, standing in base.items():
-        if f"`{rule}`" in behind:
+        if rule in behind:
             continue
         cells = [_breaks(axis, each, rule, axes) for axis, each in by_axis.items()]
         names = [f"`{rule}`", "yes" if standing.track == GROUPS else "no"]
@@ -147,7 +147,7 @@ def _overview(axes: Axes, by_axis: Mapping[str, ByValue], base: Mapping[str, Sta
         ") or behind it (-)"
     )
     if behind:
-        caption += f"; not ahead at the base: {', '.join(behind)}"
+        caption += f"; not ahead at the base: {', '.join(f'`{rule}`' for rule in behind)}"
     header = ["sampler", "told the groups", "base", "p, track's best", *by_axis, "seconds"]
     return Table(caption, header, rows)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from analysis.tables.manifests import read_combined_manifest
 from magellan.config import (
     counted,
     flat_keys,
@@ -169,8 +170,8 @@ def test_no_default_has_changed_without_a_new_generation():
 
 
 def test_committed_runs_keep_configuration_and_identity():
-    manifests = {path: json.loads(path.read_text()) for path in COMMITTED.glob("*/manifest.json")}
-    runs = [(path, run) for path, table in manifests.items() for run in table.get("runs", ())]
+    folders = [path.parent for path in COMMITTED.glob("*/evaluation.csv")]
+    runs = [(folder, run) for folder in folders for run in read_combined_manifest(folder)["runs"]]
     for path, stored in runs:
         assert stored_config(stored["config"], stored["identity"], (), path).seed == stored["seed"]
     assert set().union(*(flat_keys(stored["config"]) for _, stored in runs)) >= RETIRED.keys()

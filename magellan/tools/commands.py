@@ -41,7 +41,8 @@ def add_replay(commands: Commands) -> None:
     replay.add_argument("--estimator", required=True, help="name, such as learned (required)")
     add_settings(
         replay,
-        "a constant of the estimator, such as competence.learning_rate=1e-3, instead of the run's",
+        "a constant of the estimator, such as competence.learning_rate=1e-3, or of the model that "
+        "it reads with, such as backbone.model=smollm2-135m, instead of the run's",
     )
     replay.add_argument(
         "--every",

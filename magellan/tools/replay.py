@@ -104,19 +104,21 @@ def replay(
 def _replay_config(
     config: RunConfig, name: str, settings: Iterable[Mapping[str, Any]], backend: Mapping[str, Any]
 ) -> RunConfig:
-    """The run's configuration with other constants of this estimator only.
+    """The run's configuration with other constants of this estimator and its model only.
 
     `backend` replaces the run's section, which describes its job.
     """
-    section = ESTIMATORS.find(name, "--estimator").section
+    spec = ESTIMATORS.find(name, "--estimator")
+    section, allowed = spec.section, f"constants of {name}, such as {spec.section}.key=value"
+    if spec.needs_features:
+        allowed += ", or of the model that it reads with, such as backbone.model=smollm2-135m"
     values = {**config.model_dump(mode="json"), "backend": backend}
     for layer in settings:
-        foreign = [key for key in layer if key != section]
-        if foreign:
-            raise InputError(
-                f"--set: {shown(foreign[0])} is not allowed: outcomes are recorded; allowed: "
-                f"constants of {name}, such as {section}.key=value"
-            )
+        for key in layer:
+            if key != section and not (key == "backbone" and spec.needs_features):
+                raise InputError(
+                    f"--set: {shown(key)} is not allowed: outcomes are recorded; allowed: {allowed}"
+                )
         values = merged(values, layer)
     replayed = checked_run(values)
     adapter = replayed.section("competence").adapter
@@ -221,14 +223,19 @@ def _error_table(
 
 
 def _description(config: RunConfig, name: str, replayed: str, every: int | None) -> dict[str, Any]:
-    own = config.constants(ESTIMATORS[name]).model_dump(mode="json")
+    spec = ESTIMATORS[name]
+    own = config.constants(spec).model_dump(mode="json")
+    model = config.backbone.model_dump(mode="json")
     return {
         "replayed": replayed,
         "sampler": config.sampler,
         "goal_space": config.goal_space,
         "seed": config.seed,
         "estimator": name,
-        "settings": {ESTIMATORS[name].section: own} if own else {},
+        "settings": {
+            **({spec.section: own} if own else {}),
+            **({"backbone": model} if spec.needs_features else {}),
+        },
         "every": every,
         "version": __version__,
     }

@@ -60,17 +60,23 @@ def test_unchanged_constants_give_the_predictions_of_the_run(run, estimator, rec
         assert len(own) >= 30
 
 
-def test_other_constants_change_the_predictions_and_nothing_else(recorded, tmp_path):
+@pytest.mark.parametrize(
+    ("section", "key", "value"),
+    [("competence", "learning_rate", 1e-2), ("backbone", "model", "zoo-reader")],
+)
+def test_another_constant_or_model_changes_the_predictions_only(
+    section, key, value, recorded, tmp_path
+):
     folder = recorded("driver")
-    faster = ("--estimator", "learned", "--set", "competence.learning_rate=1e-2")
-    assert replayed(folder, tmp_path / "out", *faster) == 0
+    other = ("--estimator", "learned", "--set", f"{section}.{key}={value}")
+    assert replayed(folder, tmp_path / "out", *other) == 0
     before, after = rows(folder, "goals"), rows(tmp_path / "out", "goals")
     predicted = ("competence", "delayed_competence")
     assert [r["competence"] for r in before] != [r["competence"] for r in after]
     for row, replay in zip(before, after, strict=True):
         assert all(row[key] == replay[key] for key in row if key not in predicted)
     description = json.loads((tmp_path / "out" / "replay.json").read_text())
-    assert description["settings"]["competence"]["learning_rate"] == 1e-2
+    assert description["settings"][section][key] == value
     assert description["replayed"] == json.loads((folder / "manifest.json").read_text())["identity"]
 
 
@@ -143,6 +149,7 @@ def unchanged(run: Path) -> None:
 
 LEARNED = ("--estimator", "learned")
 OTHER = (*LEARNED, "--set", "agent.gamma=0.5")
+MODEL = ("--set", "backbone.model=zoo-reader")
 REFUSED = [
     (
         "observer",
@@ -150,7 +157,8 @@ REFUSED = [
         ("--estimator", "evaluated_goals"),
         "--estimator: .* played by the agent",
     ),
-    ("observer", unchanged, OTHER, "--set.*'agent'.*competence.key"),
+    ("observer", unchanged, OTHER, "--set.*'agent'.*competence.key.*backbone.model"),
+    ("observer", unchanged, ("--estimator", "per_goal", *MODEL), "--set.*'backbone'"),
     ("observer", forged("next_evaluation", 90), LEARNED, "is not the end of the run"),
     (
         "observer",

@@ -336,11 +336,11 @@ def interactions(folder: str) -> str:
     return in_table([*header, "p, Holm over 12"], tested)
 
 
-def other_build_tests() -> str:
-    """MAGELLAN's leads with the other build, and what they are more than; Holm over six each."""
+def other_model_tests(folder: str, variant: str, model: str) -> str:
+    """MAGELLAN's leads with another model, and what they are more than; Holm over six each."""
     new, base = (
-        [lead("other_build", other, variant, split) for other, split in OTHERS]
-        for variant in ("other_build", "base")
+        [lead(name, other, side, split) for other, split in OTHERS]
+        for name, side in ((folder, variant), ("samplers", "base"))
     )
     first = [
         ([f"`{other}`", split], lead) for (other, split), lead in zip(OTHERS, new, strict=True)
@@ -348,7 +348,7 @@ def other_build_tests() -> str:
     more = [([], one - other) for one, other in zip(new, base, strict=True)]
     both = (with_tests(rows, halves=True) for rows in (first, more))
     rows = [[*cells, *others] for cells, others in zip(*both, strict=True)]
-    header = ["MAGELLAN minus", "goals", "`zoo-reader-1`", "halves of the seeds", "p, Holm"]
+    header = ["MAGELLAN minus", "goals", f"`{model}`", "halves of the seeds", "p, Holm"]
     return in_table([*header, "minus the same with `zoo-reader`", "halves", "p, Holm"], rows)
 
 
@@ -657,6 +657,45 @@ def yoked_tests() -> str:
     return in_table(header, tested)
 
 
+def repaired() -> str:
+    """What runs master whose predictions begin near .05, and their base's; early practice."""
+    arms = ("repair", "p05"), ("samplers", "base")
+    first, second = (finding(folder, [arm], ["magellan"]).splitlines() for folder, arm in arms)
+    shares = [f"{early_impossible(*arm).mean():.2f} |" for arm in arms]
+    rows = zip((first[-1], second[-1]), arms, shares, strict=True)
+    cells = [f"{row} {share}".replace("`magellan`", f"`{arm}`") for row, (_, arm), share in rows]
+    head = [f"{first[0]} impossible goals, first 20,000 steps |", f"{first[1]}---|"]
+    return "\n".join([*head, *cells])
+
+
+def early_impossible(folder: str, variant: str, steps: int = 20_000) -> pd.Series:
+    """Share of a run's first episodes that went to impossible goals: (seeds,)."""
+    algorithm, shares = {"sampler": "magellan", "variant": variant}, {}
+    training = rows_where(of(folder).tables["training"], **algorithm)
+    practice = rows_where(of(folder).tables["practice"], **algorithm)
+    for seed, rows in training[training["step"] <= steps].groupby("seed"):
+        early = practice[
+            (practice["seed"] == seed) & (practice["episode"] <= rows["episode"].max())
+        ]
+        counts = early.groupby("category", observed=True)["n"].sum()
+        shares[seed] = counts["impossible"] / counts.sum()
+    return pd.Series(shares)
+
+
+def repaired_tests() -> str:
+    """The arm minus its base, on both splits; Holm over the two."""
+    rows = [
+        (
+            [split],
+            success("repair", "magellan", "p05", split)
+            - success("samplers", "magellan", split=split),
+        )
+        for split in SPLITS
+    ]
+    header = ["goals", "`p05` minus `base`", "halves of the seeds", "p, Holm over 2"]
+    return in_table(header, with_tests(rows, halves=True))
+
+
 DOSED_FROM = 56_000
 """Environment steps after which the arms of `dose` differ."""
 
@@ -842,33 +881,6 @@ def errors_by_practice(folder: str, first: str, second: str, tested: str) -> str
     return in_table(header, rows)
 
 
-def through_collapses() -> str:
-    """Success and what estimators make of it at the evaluations around a collapse."""
-    results, every = of("collapse"), 2_000
-    offsets = range(-2, 5)
-    (term,) = contrasts.parse(COLLAPSES[0])
-    found = contrasts.around_collapses(results, term, "25k", "train")
-
-    def row(label: str, table: str, column: str, **where: str) -> list[str]:
-        keys = ["seed", "category", "step"]
-        values = results.table(table, split="train", **where).set_index(keys)[column]
-        means = []
-        for offset in offsets:
-            at = found.assign(step=found["shown"] + offset * every)
-            of_runs = at.join(values, keys).groupby("seed")[column].mean()
-            means.append(f"{of_runs.mean():.2f}")
-        return [label, *means]
-
-    rows = [row("success", "evaluation", "success")]
-    for column in ("competence", "learning_progress"):
-        for name in ("learned", "expert_buckets"):
-            label = f"{column.replace('_', ' ')}, `{name}`"
-            rows.append(row(label, "competence", column, estimator=name))
-    return in_table(
-        ["steps", *(f"{offset * every:+,}".replace("+0", "0") for offset in offsets)], rows
-    )
-
-
 def at_collapses(folder: str, name: str) -> list[pd.Series]:
     """The measure of the study at collapses, and without one, of each run that has some."""
     (term,) = contrasts.parse(name)
@@ -886,23 +898,6 @@ def without_collapse() -> str:
         for name in COLLAPSES
     ]
     return in_table(["", "at collapses", "no collapse"], rows)
-
-
-def memories() -> str:
-    """What MAGELLAN's estimator shows at collapses, and its errors, by what it remembers."""
-    (term,) = contrasts.parse(COLLAPSES[0])
-    rows = []
-    for episodes, folder in (("500", "collapse_memory"), ("5,000", "collapse")):
-        there, elsewhere = at_collapses(folder, COLLAPSES[0])
-        both = (there - elsewhere).dropna()
-        there, elsewhere = there[both.index], elsewhere[both.index]
-        errors = contrasts.scores(of(folder), term, "error")
-        rows.append([episodes, f"{len(both)} of {len(errors)}"])
-        rows[-1] += [f"{values.mean():+.3f}" for values in (there, elsewhere, both)]
-        rows[-1] += [f"{errors[name].mean():.2f}" for name in errors]
-    words = (of("collapse").categories.named(name).words.lower() for name in errors)
-    header = ["episodes remembered", "runs with both", "at collapses", "without", "difference"]
-    return in_table([*header, *(f"error on {name}" for name in words)], rows)
 
 
 COLLAPSES = "scripted:learned", "scripted:expert_buckets"
@@ -984,7 +979,9 @@ BLOCKS = {
     ("samplers", "samplers constants"): one_constant,
     ("sensitivity", "sensitivity"): orders,
     ("sensitivity", "other build"): lambda: finding("other_build", ["other_build"]),
-    ("sensitivity", "other build tests"): other_build_tests,
+    ("sensitivity", "other build tests"): lambda: other_model_tests(
+        "other_build", "other_build", "zoo-reader-1"
+    ),
     ("rules", "rules"): rules,
     ("studies/craft", "craft"): lambda: rules("craft"),
     ("studies/craft", "order"): orders_in_both_worlds,
@@ -1032,9 +1029,7 @@ BLOCKS = {
     ("collapse", "collapse"): lambda: by_families(
         of("collapse"), "18 runs", ("collapse", ["train"], COLLAPSES)
     ),
-    ("collapse", "through"): through_collapses,
     ("collapse", "without"): without_collapse,
-    ("collapse", "memory so far"): memories,
     ("released", "released"): lambda: by_families(
         of("released"),
         "training goals",

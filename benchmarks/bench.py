@@ -14,28 +14,36 @@ import statistics
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
-from torch import Tensor
+from tokenizers import pre_tokenizers
+from torch import nn
+from torch._decomp import decomposition_table
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+from transformers.utils import logging as transformers_logging
 
-from benchmarks.products import Products
-from benchmarks.shapes import SHAPES, model_folder
 from magellan.agent.replay import Episodes
 from magellan.backends import check_backend
 from magellan.backends.local import LocalBackend
 from magellan.backends.machine import configure_torch, cpu_model
 from magellan.config import RunConfig, resolve_run
 from magellan.core.codec import stack
-from magellan.core.errors import InputError, OutOfMemoryError, is_out_of_memory
+from magellan.core.errors import InputError, is_out_of_memory
 from magellan.jobs.provenance import code_version
+from magellan.model.devices import HAS_ONEDNN
 from magellan.model.files import check_backbone, number_of_parameters
+from magellan.pretraining.tokenizer import SPECIAL, word_tokenizer
 from magellan.training.loop import Trainer
 from magellan.worlds import WORLDS
+from magellan.worlds.little_zoo.vocabulary import OBJECTS
 
 SECONDS, QUICK_SECONDS = 440.0, 60.0
 """Time limits, including loading the model; the full benchmark ends within 8 minutes."""
@@ -49,8 +57,117 @@ MOST_CALLS, MOST_GROWTH = 20, 16
 EPISODES, EPISODE_STEPS = 500_000, 5
 """Episodes of the paper's runs; steps of one in the reference study, 4 to 6.4 by sampler."""
 HEADINGS = ("what", "seconds", "n", "GFLOP", "kernels", "share of peak", "memory", "note")
+T5 = {"model_type": "t5", "feed_forward_proj": "gated-gelu", "decoder_start_token_id": 0}
+T5 |= {"tie_word_embeddings": False}  # `transformers` then does not scale the decoder's output
+SMALL_T5 = {"d_model": 64, "d_kv": 16, "d_ff": 128, "num_heads": 4, "num_layers": 2}
+SMALL_T5 |= {"vocab_size": 66}  # words of the tokenizer
+SHAPES: dict[str, dict[str, Any]] = {
+    "t5": {**T5, **SMALL_T5},
+    "flan-t5-base-shape": {**T5, "d_model": 768, "num_heads": 12, "num_layers": 12},
+    "smollm2-135m-shape": {
+        "model_type": "llama",
+        "hidden_size": 576,
+        "intermediate_size": 1536,
+        "num_hidden_layers": 30,
+        "num_attention_heads": 9,
+        "num_key_value_heads": 3,
+        "vocab_size": 49_152,
+        "tie_word_embeddings": True,
+    },
+}
+"""Configurations of random models: two T5 of 206,080 (the released code's timings) and 247.6
+million parameters, a Llama of 134.5 million."""
+SAMPLE = """Goal: Grow baby seed
+You see: nothing,
+You are standing on: nothing
+Inventory (0/2): empty
+Inventory (1/2):
+Action: Go to Grasp Release all"""
+"""Every word and punctuation mark of Little-Zoo but the names of objects."""
 
 Operation = Callable[[], object]
+
+
+@contextmanager
+def model_folder(model: str) -> Iterator[str]:
+    """Value of `backbone.model` for a name or a folder, as given, or for one of `SHAPES`.
+
+    The latter is written to a temporary folder, with one token per word and punctuation mark.
+    """
+    if model not in SHAPES:
+        yield model
+        return
+    split = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Punctuation("isolated")]
+    )
+    words = dict.fromkeys(word for word, _ in split.pre_tokenize_str(SAMPLE))
+    tokenizer = word_tokenizer([*SPECIAL, *words, *OBJECTS], split)
+    config = AutoConfig.for_model(**SHAPES[model], pad_token_id=0, eos_token_id=2)
+    kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+    transformers_logging.disable_progress_bar()
+    with tempfile.TemporaryDirectory() as folder:
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            made = kind.from_config(config)
+            if config.is_encoder_decoder:  # transformers 5 ties the embeddings of a new T5
+                made.lm_head.weight = nn.Parameter(torch.randn_like(made.lm_head.weight))
+        made.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        yield folder
+
+
+_aten, _mkldnn = torch.ops.aten, torch.ops.mkldnn
+_LEFT: dict[Any, int] = dict.fromkeys((_aten.mm.default, _aten.bmm.default), 0)
+"""Which argument is the left factor, by product."""
+_LEFT |= dict.fromkeys((_aten.addmm.default, _aten.addmm_.default), 1)
+_LEFT |= dict.fromkeys((_aten.baddbmm.default, _aten.baddbmm_.default), 1)
+if HAS_ONEDNN:
+    _LEFT |= dict.fromkeys((_mkldnn._linear_pointwise.default, _mkldnn._linear_pointwise.binary), 0)
+_NO_KERNEL = {"_unsafe_view", "_fused_sdp_choice", "_record_function_exit", "lift_fresh"}
+_NO_KERNEL |= {"_record_function_enter_new", "empty", "empty_like", "empty_strided", "new_empty"}
+_NO_KERNEL |= {"new_empty_strided"}
+"""Calls that compute nothing, besides views."""
+
+
+class Products(TorchDispatchMode):
+    """Counts the calls of PyTorch in this context, including backward passes.
+
+    A norm (`rms_norm`) is one call, as on a GPU; a CPU computes it by several, which are not
+    counted.
+
+    Attributes:
+        gflop: 10^9 floating point operations of matrix products.
+        calls: number of calls that start a kernel, by operation; some start several.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gflop = 0.0
+        self.calls: Counter[str] = Counter()
+
+    def __enter__(self) -> Products:
+        """Start to count."""
+        self._norms = torch.library.Library("aten", "IMPL")
+        for norm in (_aten._fused_rms_norm, _aten._fused_rms_norm_backward):
+            self._norms.impl(norm.__name__, decomposition_table[norm.default], "CPU")
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        """Stop counting."""
+        self._norms._destroy()
+        super().__exit__(*error)
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        """Run the operation, and count it."""
+        result = function(*args, **(kwargs or {}))
+        name = function.overloadpacket.__name__
+        if not function.is_view and name not in _NO_KERNEL:
+            self.calls[name] += 1
+        if function in _LEFT:
+            self.gflop += 2 * result.numel() * args[_LEFT[function]].shape[-1] / 1e9
+        return result
 
 
 class Part(NamedTuple):
@@ -87,13 +204,13 @@ def configuration(
 
     No `dtype`: bfloat16 on a GPU, float32 on a CPU. `settings` are further keys.
     """
-    default_dtype = "float32" if device == "cpu" else "bfloat16"
+    dtype = dtype or ("float32" if device == "cpu" else "bfloat16")
     lora_mode = "merged" if parameters < SMALL_MODEL else "per_token"
     layer = {
         "sampler": "magellan",
         "goal_space": "2500",  # of acting; the refresh draws its own
         "backbone": {"model": model, "lora_mode": lora_mode},
-        "backend": {"device": device, "dtype": dtype or default_dtype, "micro_batch": "auto"},
+        "backend": {"device": device, "dtype": dtype, "micro_batch": "auto"},
         "agent": {"actor_warmup_updates": 0},
     }
     return resolve_run("paper", [layer, *settings])
@@ -117,7 +234,6 @@ def run(
 
     Raises:
         InputError: no such device or model, or a folder that cannot be written.
-        OutOfMemoryError: the model does not fit.
     """
     start = time.perf_counter()
     with model_folder(model) as folder:
@@ -136,15 +252,11 @@ def run(
             tempfile.TemporaryFile(dir=output).close()
         except OSError as error:
             raise InputError(f"--output: {output} cannot be written ({error.strerror})") from error
-        try:
-            bench = Bench(config)
-        except Exception as error:  # the type is the library's choice
-            if is_out_of_memory(error):
-                raise OutOfMemoryError(f"out of memory while {model} was loaded") from error
-            raise
+        bench = Bench(config)
         seconds = (QUICK_SECONDS if quick else SECONDS) - (time.perf_counter() - start)
-        rows = list(bench.rows(seconds))
-    lines = [bench.headline(model, parameters), _table(rows), bench.loop(), bench.notes()]
+        rows = [HEADINGS, ("---", *["---:"] * 6, "---"), *bench.rows(seconds)]
+    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    lines = [bench.headline(model, parameters), table, bench.loop(), bench.notes()]
     text = "\n\n".join(lines) + "\n"
     (output / "device.md").write_text(text, encoding="utf-8")
     return text
@@ -183,7 +295,11 @@ class Bench:
             return lambda: self.backend.competence(prompts)
 
         def update(learn: Callable[[Any], object], data: Any) -> Callable[[int], Operation]:
-            return lambda n: lambda: learn(_first_rows(data, n))
+            def of_size(n: int) -> Operation:
+                rows = {field.name: getattr(data, field.name)[:n] for field in fields(data)}
+                return lambda: learn(type(data)(**rows))
+
+            return of_size
 
         policy = update(self.backend.update_policy, transitions)
         competence = update(self.backend.update_competence, episodes)
@@ -214,15 +330,15 @@ class Bench:
             yield row
 
     def _figures(self, result: Timed, part: Part) -> tuple[str, ...]:
-        partial = f"measured on {result.size:,} of {part.size:,} {part.things}"
         share = f"{result.gflop / 1e3 / result.seconds / self.peak:.1%}"
         counts = number(result.gflop), f"{result.kernels:,}", share
         if self.backend.passes.startswith("compiled"):  # PyTorch does not see its products
             counts = "", "", ""
-        memory = ""
+        memory = note = ""
         if self.device.type == "cuda":
             memory = f"{torch.cuda.max_memory_allocated(self.device) / 1e6:,.0f} MB"
-        note = partial if result.size < part.size else ""
+        if result.size < part.size:
+            note = f"measured on {result.size:,} of {part.size:,} {part.things}"
         return number(result.seconds), str(result.calls), *counts, memory, note
 
     def loop(self) -> str:
@@ -282,12 +398,11 @@ class Bench:
         size, dtype = SQUARE[self.device.type], self.backend.backbone.dtype
         left = torch.ones(size, size, dtype=dtype, device=self.device)
         out = torch.empty_like(left)
-
-        def multiply() -> Tensor:
-            return torch.mm(left, left, out=out)
-
         self.synchronize()
-        calls = [_seconds(multiply, self.synchronize) for _ in range(MOST_CALLS)]
+        calls = [
+            _seconds(lambda: torch.mm(left, left, out=out), self.synchronize)
+            for _ in range(MOST_CALLS)
+        ]
         return 2 * size**3 / min(calls) / 1e12
 
     def synchronize(self) -> None:
@@ -302,7 +417,6 @@ def timed(
     smallest: int,
     seconds: float,
     synchronize: Operation = lambda: None,
-    clock: Callable[[], float] = time.perf_counter,
 ) -> Timed:
     """Time an operation in about `seconds`, at full size if they suffice.
 
@@ -310,43 +424,32 @@ def timed(
     counted. The size grows while the next one is likely to take at most half of the time left; the
     last one is repeated in the rest, and called at least once.
     """
-    end = clock() + seconds
+    end = time.perf_counter() + seconds
     size = min(smallest, total)
     operation = make(size)
     operation()
     with Products() as products:
         operation()
     synchronize()
-    counts = products.gflop * total / size, products.kernels
-    calls = [_seconds(operation, synchronize, clock)]
+    counts = products.gflop * total / size, products.calls.total()
+    calls = [_seconds(operation, synchronize)]
     while size < total:
-        growth = (end - clock()) / 2 / max(calls[0], 1e-9)
+        growth = (end - time.perf_counter()) / 2 / max(calls[0], 1e-9)
         larger = min(total, size * int(min(growth, MOST_GROWTH)))
         if larger <= size:
             break
         size, operation = larger, make(larger)
-        calls = [_seconds(operation, synchronize, clock)]
-    while len(calls) < MOST_CALLS and clock() + calls[0] <= end:
-        calls.append(_seconds(operation, synchronize, clock))
+        calls = [_seconds(operation, synchronize)]
+    while len(calls) < MOST_CALLS and time.perf_counter() + calls[0] <= end:
+        calls.append(_seconds(operation, synchronize))
     return Timed(statistics.median(calls) * total / size, len(calls), size, *counts)
 
 
-def _seconds(
-    operation: Operation, synchronize: Operation, clock: Callable[[], float] = time.perf_counter
-) -> float:
-    start = clock()
+def _seconds(operation: Operation, synchronize: Operation) -> float:
+    start = time.perf_counter()
     operation()
     synchronize()
-    return clock() - start
-
-
-def _first_rows(data: Any, n: int) -> Any:
-    return type(data)(**{field.name: getattr(data, field.name)[:n] for field in fields(data)})
-
-
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    lines = [HEADINGS, ("---", *["---:"] * 6, "---"), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return time.perf_counter() - start
 
 
 def number(value: float) -> str:

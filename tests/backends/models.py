@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from benchmarks.shapes import model_folder
+from benchmarks.bench import model_folder
 from magellan.agent.replay import Batch, Episodes
 from magellan.backends import Backend, make_backend
 from magellan.backends.local import LocalBackend

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.shapes import model_folder
+from benchmarks.bench import model_folder
 from magellan.backends import CURRENT, DELAYED, check_backend, make_backend
 from magellan.backends.machine import configure_torch
 from magellan.competence.learned import LearnedSettings

@@ -86,12 +86,9 @@ def test_value_interval_and_p_are_those_of_the_pairs(reference):
 
 
 def test_tests_of_a_question_are_corrected_together(reference):
+    """Further ones of the protocol count: three values on both splits, one a claim as well."""
     listed = judge(reference, LEAD, LEAD, (*LEAD, {"question": "another"}))
     assert [claim.p_holm / claim.p for claim in listed] == pytest.approx([2, 2, 1])
-
-
-def test_further_tests_of_the_protocol_count_too(reference):
-    """Three values on both splits, one a claim as well, one without runs."""
     given = file_of(LEAD, (*LEAD, {"question": "another"}))
     values = ["magellan - random", "magellan - online", "magellan/other - random"]
     tests = [{"study": "known", "question": "q", "values": values}]

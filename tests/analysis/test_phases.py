@@ -84,16 +84,6 @@ def test_tables_keep_all_phases_and_what_is_compared_has_the_last(written):
     assert (practice.groupby(["sampler", "variant", "seed"])["n"].sum() == 8_000).all()
 
 
-def test_a_phase_with_the_goals_of_the_one_before_begins_with_its_last_evaluation(tmp_path):
-    phases = {"phases": [{"until": 4_000}, {}], "budget": {"episodes": 12_000}}
-    results = combine(tmp_path, synthetic.experiment(("random", "online"), overrides=phases))
-    whole = results.tables["evaluation"]
-    compared = last_phase(results).tables["evaluation"]
-    assert sorted(compared["episode"].unique()) == list(range(0, 8_001, 1_000))
-    at_begin = compared[compared["episode"] == 0]["success"].to_numpy()
-    assert np.array_equal(at_begin, whole[whole["episode"] == 4_000]["success"].to_numpy())
-
-
 def test_runs_without_phases_beside_others_have_one_phase(tmp_path):
     def write_run(folder, run):
         if run.variant == "plain":

@@ -7,8 +7,8 @@ from analysis.statistics import summaries
 from analysis.statistics.registry import FIGURES, STATISTICS
 from analysis.tables import store
 from magellan.config.modules import load_modules
-from magellan.core.errors import InputError
 from tests.analysis import synthetic
+from tests.runs import refusal
 
 SPACE = synthetic.GOAL_SPACE
 
@@ -84,11 +84,10 @@ def test_a_file_that_registers_what_cannot_be_is_named_and_leaves_nothing(words,
     path = tmp_path / "broken.py"
     path.write_text(REFUSED[words])
     before = [dict(STATISTICS), dict(FIGURES)]
-    with pytest.raises(InputError) as caught:
-        load_modules([str(path)])
-    assert str(caught.value).startswith("modules: ")
-    assert "broken.py'" in str(caught.value)
-    assert words in str(caught.value)
+    line = refusal(load_modules, [str(path)])
+    assert line.startswith("modules: ")
+    assert "broken.py'" in line
+    assert words in line
     assert [dict(STATISTICS), dict(FIGURES)] == before
 
 
@@ -137,5 +136,5 @@ def test_a_figure_names_what_a_goal_space_lacks_for_it(folder, results, tmp_path
     assert refused(*draw("mine", folder, path)) == "error: figure: mine needs ten algorithms\n"
     path.write_text(start.format("1 / 0") + text)
     load_modules([str(path)])
-    with pytest.raises(InputError, match=r"figure mine failed \(line 2: ZeroDivisionError"):
-        figures.applicable(results.algorithms, results.experiment)
+    line = refusal(figures.applicable, results.algorithms, results.experiment)
+    assert "figure mine failed (line 2: ZeroDivisionError" in line

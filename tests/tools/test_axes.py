@@ -129,9 +129,7 @@ def test_the_pages_are_those_of_the_tables():
 @pytest.mark.parametrize(
     ("name", "comes_back"), [("random", True), ("informative", True), ("adarft", False)]
 )
-def test_a_group_that_cannot_be_solved_at_first_is_starved_or_not(
-    name: str, comes_back: bool
-) -> None:
+def test_a_group_that_cannot_be_solved_at_first_is_starved_or_not(name, comes_back):
     before, after, end = axes.starved(name, 1)
     assert (end >= 0.125) == comes_back
     assert max(before, after, end) <= 1.0

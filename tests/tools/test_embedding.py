@@ -16,7 +16,7 @@ from magellan.jobs.checkpoint import points
 from magellan.jobs.trained import TrainedAgent
 from magellan.tools.embed import embed
 from tests.agent.tiny import close, in_float64
-from tests.runs import rows
+from tests.runs import refusal, rows
 from tests.tools.conftest import config
 
 
@@ -44,18 +44,14 @@ def test_moments_are_the_start_what_was_kept_and_the_end(read):
     assert len(predictions) == 4 * len(goals)
 
 
-def competence(predictions, moment):
-    """Predicted competence of all goals at a moment."""
-    return [float(row["competence"]) for row in predictions if row["moment"] == str(moment)]
-
-
 @pytest.mark.parametrize("moment", [1, 3])
 def test_the_head_of_that_time_makes_its_prediction_of_the_vectors(read, moment):
     agents, _, predictions, vectors = read
     head = agents[moment - 1].state["backend"]["competence"]["head"]
     hidden = np.tanh(vectors[str(moment)] @ head["0.weight"].T + head["0.bias"])
     expected = 1 / (1 + np.exp(-(hidden @ head["2.weight"].T + head["2.bias"])[:, 0]))
-    np.testing.assert_allclose(competence(predictions, moment), expected, rtol=1e-4)
+    found = [float(row["competence"]) for row in predictions if row["moment"] == str(moment)]
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
 def test_the_last_moment_is_the_present_agent(complete, read):
@@ -96,5 +92,4 @@ def test_a_checkpoint_of_another_run_is_refused(spoiled, tmp_path):
     run.train(other, tmp_path / "other", resume=False, progress="none")
     shutil.rmtree(spoiled / "50")
     shutil.copytree(tmp_path / "other/50", spoiled / "50")
-    with pytest.raises(InputError, match="is of another run than"):
-        embed(TrainedAgent.read(spoiled), tmp_path / "out")
+    assert "is of another run than" in refusal(embed, TrainedAgent.read(spoiled), tmp_path / "out")

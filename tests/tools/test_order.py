@@ -1,10 +1,6 @@
 """Rows in order, from pass rates."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,26 +11,24 @@ from tests.runs import error_line
 RATES = [0.0, 0.125, 0.5, 0.875, 1.0, 0.5]
 
 
-def write(folder: Path, rows: list[Any]) -> str:
+def write(folder, rows):
     path = folder / "rates.jsonl"
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
     return str(path)
 
 
-def rows(**more: list[Any]) -> list[dict[str, Any]]:
+def rows(**more):
     prompts = [f"What is {n} + {n}?\u2028" for n in range(6)]
     every = [{"prompt": p, "rate": rate} for p, rate in zip(prompts, RATES, strict=True)]
     return [row | {key: values[i] for key, values in more.items()} for i, row in enumerate(every)]
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, Any]]:
+def run(capsys, *arguments):
     assert main(["order", *arguments]) == 0
     return [json.loads(line) for line in capsys.readouterr().out.split("\n") if line]
 
 
-def test_rows_come_by_falling_probability_and_keep_their_keys(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rows_come_by_falling_probability_and_keep_their_keys(tmp_path, capsys):
     """p (1 - p) of these rates: 0, 7/64, 16/64, 7/64, 0, 16/64."""
     path = write(tmp_path, rows(id=list("abcdef"), group=list("aabbbb")))
     found = run(capsys, path, "--sampler", "learnability")
@@ -47,7 +41,7 @@ def test_rows_come_by_falling_probability_and_keep_their_keys(
     assert sum(row["probability"] for row in found) == pytest.approx(1.0, rel=1e-4)
 
 
-def test_rows_are_drawn_by_probability(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_are_drawn_by_probability(tmp_path, capsys):
     path, rule = write(tmp_path, rows()), ("--sampler", "pools", "--set", "pools.extreme=1e-6")
     drawn = run(capsys, path, *rule, "--draws", "40")
     assert (len(drawn), {row["rate"] for row in drawn}) == (40, {0.5})
@@ -74,8 +68,6 @@ BAD = [
 
 
 @pytest.mark.parametrize(("lines", "arguments", "says"), BAD)
-def test_bad_rows_and_options_are_one_clear_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], lines: Any, arguments: Any, says: str
-) -> None:
+def test_bad_rows_and_options_are_one_clear_line(tmp_path, capsys, lines, arguments, says):
     assert main(["order", write(tmp_path, lines), *arguments]) != 0
     assert says in error_line(capsys)

@@ -193,11 +193,6 @@ def with_configs(results: Results, **changes) -> Results:
     return with_manifest(results, runs=runs)
 
 
-def with_analysis(results: Results, **changes) -> Results:
-    analysis = {**results.experiment["analysis"], **changes}
-    return with_manifest(results, experiment={**results.experiment, "analysis": analysis})
-
-
 def to_markdown(module, results, *arguments):
     """Tables of a module of the analysis, as its command prints them."""
     note = module.note(results) if hasattr(module, "note") else ""

@@ -1,5 +1,6 @@
 """Grids with holes: what is said about them, and that nothing else in the statistics moves."""
 
+import functools
 import json
 
 import numpy as np
@@ -163,12 +164,8 @@ REASONS = [
     (killed, coverage.NO_END, "run"),
     (lambda folder, log: log.write_text(ERROR), "error: \\x1b[31mnowhere", "job"),
     (finished, coverage.FILES_GONE, None),
-    (lambda *where: finished(*where, OTHER), DIFFERS, None),
-    (
-        lambda *where: finished(*where, status="running"),
-        "manifest.json: status: 'running' is",
-        None,
-    ),
+    (functools.partial(finished, run=OTHER), DIFFERS, None),
+    (functools.partial(finished, status="running"), "manifest.json: status: 'running' is", None),
 ]
 
 

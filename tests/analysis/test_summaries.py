@@ -230,7 +230,8 @@ def test_the_primary_metric_is_mean_success_over_training_on_training_goals(five
     [({}, ["split", "score"], 2), ({"family": "question"}, ["score"], 2 * 2)],
 )
 def test_p_is_corrected_over_the_baselines_of_a_score(five, changes, keys, tests):
-    frame = primary.comparison(synthetic.with_analysis(five, **changes))
+    experiment = five.experiment | {"analysis": five.experiment["analysis"] | changes}
+    frame = primary.comparison(synthetic.with_manifest(five, experiment=experiment))
     for _, family in frame.groupby(keys):
         assert len(family) == tests
         np.testing.assert_allclose(family["p_holm"], intervals.holm(family["p"].to_numpy()))

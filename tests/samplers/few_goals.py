@@ -1,4 +1,4 @@
-"""Outcomes and estimates by hand, over the goal space of `magellan.samplers.conformance`."""
+"""Outcomes and estimates by hand."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from magellan.competence import CompetenceEstimator, Outcomes
-from magellan.samplers.conformance import TEN_GOALS, FewGoals, estimator_of, exploration, make
-
-__all__ = ["TEN_GOALS", "FewGoals", "Given", "estimator_of", "exploration", "make", "outcomes"]
+from magellan.competence import Outcomes
+from magellan.samplers.conformance import CompetenceOfGoalNumber
 
 
 def outcomes(*pairs: tuple[int, int], standing_on: list[int] | None = None) -> Outcomes:
@@ -18,7 +16,7 @@ def outcomes(*pairs: tuple[int, int], standing_on: list[int] | None = None) -> O
     return Outcomes(goals, success, np.array(standing_on or [-1] * len(pairs)))
 
 
-class Given(CompetenceEstimator):
+class Given(CompetenceOfGoalNumber):
     """Estimates that stay as given."""
 
     def __init__(
@@ -28,26 +26,12 @@ class Given(CompetenceEstimator):
         uncertainty: list[float] | None = None,
         arms: Any = "goals",
     ) -> None:
+        super().__init__(len(now))
         self.now, self.delayed, self.arms = np.array(now), np.array(delayed), arms
         self._uncertainty = None if uncertainty is None else np.array(uncertainty)
-
-    def update(self, outcomes: Outcomes) -> None:
-        """Learn nothing."""
-
-    def known(self) -> np.ndarray:
-        return np.arange(len(self.now))
 
     def competence(self, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return self.now[which], self.delayed[which]
 
     def uncertainty(self, which: np.ndarray) -> np.ndarray | None:
         return None if self._uncertainty is None else self._uncertainty[which]
-
-    def predict(self, goals: Any, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return self.competence(positions)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state: Any) -> None:
-        raise NotImplementedError

@@ -12,33 +12,25 @@ from magellan.competence.arms import EachCategory, Regions
 from magellan.samplers import (
     SAMPLERS,
     ConstantEpsilon,
-    GoalSampler,
     SamplerParts,
     conformance,
     make_sampler,
 )
-from magellan.samplers.conformance import CHECKS, estimator_of
-from tests.samplers.few_goals import TEN_GOALS, make, outcomes
+from magellan.samplers.conformance import CHECKS, TEN_GOALS, estimator_of, make
+from tests.samplers.few_goals import outcomes
 
 pytestmark = pytest.mark.parametrize("name", SAMPLERS)
 
 GROUPS = [np.flatnonzero(TEN_GOALS.categories == category) for category in (0, 1, 2, 4)]
 
 
-PUBLISHED = {"random": 1.0, "alp_gmm": 0.2}
-FIXED = {name: PUBLISHED.get(name, 0.0) for name in SAMPLERS if not SAMPLERS[name].epsilon}
+FIXED = {name: 0.0 for name in SAMPLERS if not SAMPLERS[name].epsilon}
+FIXED |= {"random": 1.0, "alp_gmm": 0.2}
 """Their epsilon, which no update moves; 0 where the rule leaves no goal out, as published."""
-GUESS = ("pcl", "vds", "frontier", "goldilocks")
-"""Their estimators tell goals apart before any outcome."""
 LEAVES_OUT = ("scripted", "cdas", "dps")
 """These may give a goal no chance, or one below rounding."""
-ORDERED = ("scripted", "e2h", "adarft")
-"""These begin with a script or the world's order."""
-
-
-@pytest.fixture
-def practised(name: str) -> GoalSampler:
-    return conformance.practised(name)
+FAVOURITES = ("scripted", "e2h", "adarft", "pcl", "vds", "frontier", "goldilocks")
+"""These begin with a script, the world's order, or an estimator's guess."""
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -46,7 +38,9 @@ def test_it_keeps_the_contract(name: str, check: str) -> None:
     CHECKS[check](name)
 
 
-def test_every_goal_keeps_its_share_of_exploration(name: str, practised: GoalSampler) -> None:
+def test_what_practice_leaves_of_exploration_and_of_chance(name: str) -> None:
+    """Every goal keeps its share; learning samplers are away from uniform, and seeds differ."""
+    practised, other = (conformance.practised(name, seed) for seed in (0, 1))
     probabilities, epsilon = practised.probabilities(), practised.epsilon
     if isinstance(practised.arms, EachCategory):  # explores groups with goals, then any goal of one
         assert all(probabilities[group].sum() >= epsilon / 4 - 1e-12 for group in GROUPS)
@@ -57,6 +51,8 @@ def test_every_goal_keeps_its_share_of_exploration(name: str, practised: GoalSam
     else:
         assert (probabilities >= epsilon / 10 - 1e-12).all()
         assert (probabilities > 0).all() or name in LEAVES_OUT
+    assert np.allclose(probabilities, 0.1) == (name == "random")
+    assert practised.sample(50).tolist() != other.sample(50).tolist()
 
 
 def test_it_explores_what_its_registration_says(name: str) -> None:
@@ -80,17 +76,6 @@ def test_it_explores_what_its_registration_says(name: str) -> None:
             assert np.allclose(probabilities, share) == (what == explored), (estimator, what)
 
 
-def test_learning_samplers_end_up_away_from_uniform(name: str, practised: GoalSampler) -> None:
-    """Guards the tests around: they would say little about a sampler that learned nothing."""
-    uniform = np.allclose(practised.probabilities(), 0.1)
-    assert uniform == (name == "random")
-
-
-def test_another_seed_gives_other_draws(name: str, practised: GoalSampler) -> None:
-    other = conformance.practised(name, seed=1)
-    assert practised.sample(50).tolist() != other.sample(50).tolist()
-
-
 def test_epsilon_moves_once_per_update_even_without_episodes(name: str) -> None:
     sampler = make(name, epsilon_start=0.9, epsilon_end=0.1, epsilon_decay=2.0)
     before = sampler.epsilon
@@ -106,10 +91,8 @@ def test_epsilon_moves_once_per_update_even_without_episodes(name: str) -> None:
 
 def test_nothing_learned_is_uniform_over_arms(name: str) -> None:
     """Before any outcome all learning progress is 0, so even exploitation has no favourite."""
-    if name in ORDERED:
+    if name in FAVOURITES:
         pytest.skip("it has a favourite before it learns")
-    if name in GUESS:
-        pytest.skip("its estimator's guess is something")
     sampler = make(name, epsilon_start=0.4)
     probabilities = sampler.probabilities()
     if isinstance(sampler.arms, EachCategory):

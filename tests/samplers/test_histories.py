@@ -8,9 +8,10 @@ import pytest
 from magellan.competence import CompetenceEstimator
 from magellan.core.errors import InputError, NotFiniteError
 from magellan.samplers import SamplerParts, make_sampler
+from magellan.samplers.conformance import TEN_GOALS, FewGoals, exploration, make
 from magellan.samplers.magellan import MagellanSettings
 from magellan.worlds.little_zoo import WholeSpace
-from tests.samplers.few_goals import TEN_GOALS, FewGoals, Given, exploration, make, outcomes
+from tests.samplers.few_goals import Given, outcomes
 
 HALF = {"epsilon_start": 0.5, "epsilon_end": 0.5}  # a constant epsilon keeps the sums short
 
@@ -63,12 +64,15 @@ class Pool(Given):
 
     def __init__(self, *pools: tuple[list[int], list[float], list[float]]) -> None:
         self._pools = [tuple(map(np.array, pool)) for pool in pools]
-        self.goals, self.now, self.delayed = self._pools.pop(0)
+        self.update()
 
     def candidates(self) -> np.ndarray:
         return self.goals
 
-    def update(self, outcomes) -> None:
+    def known(self) -> np.ndarray:
+        return np.arange(len(self.now))
+
+    def update(self, outcomes=None) -> None:
         self.goals, self.now, self.delayed = self._pools.pop(0)
 
 

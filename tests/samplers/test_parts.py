@@ -20,12 +20,13 @@ from magellan.samplers import (
 )
 from magellan.samplers.base import NEVER
 from magellan.samplers.choice import WeightedChoice
+from magellan.samplers.conformance import FewGoals, make
 from magellan.samplers.rules import ArmStats, Rule
 from magellan.samplers.scripted import ScriptedSettings
 from magellan.samplers.selection import by_rank, nearest_draw
 from magellan.worlds.little_zoo import WholeSpace
 from tests.runs import printed
-from tests.samplers.few_goals import FewGoals, make, outcomes
+from tests.samplers.few_goals import outcomes
 
 
 def after(history: list[int]) -> tuple[float, float]:
@@ -177,22 +178,28 @@ def test_only_weights_above_zero_are_stored() -> None:
     assert choice.total == 0.0
 
 
-@pytest.mark.parametrize(
-    "memory", [np.zeros(6, bool), np.full(6, -np.inf), np.full(6, np.nan), np.array(2.0)]
-)
-def test_a_rule_remembers_numbers_of_any_kind(memory: np.ndarray) -> None:
+def remembering(memory: np.ndarray, goals: int = 6) -> tuple[Rule, GoalSampler]:
+    """A sampler, and its rule, which remembers an array like this one."""
+
     class Remembering(Rule):
         def start(self, n_arms: int) -> None:
             self.best = np.zeros_like(memory)
 
+        def observe(self, arm: int, success: float, advantage: float) -> None:
+            self.best += 1
+
         def weights(self, arms: ArmStats) -> np.ndarray:
-            return np.ones(6)
+            return np.ones(goals)
 
-    def sampler(rule: Rule) -> GoalSampler:
-        return GoalSampler(FewGoals([1] * 6), None, rule, NEVER, np.random.default_rng(0))
+    rule = Remembering()
+    return rule, GoalSampler(FewGoals([1] * goals), None, rule, NEVER, np.random.default_rng(0))
 
-    rule, other = Remembering(), Remembering()
-    first, second = sampler(rule), sampler(other)
+
+@pytest.mark.parametrize(
+    "memory", [np.zeros(6, bool), np.full(6, -np.inf), np.full(6, np.nan), np.array(2.0)]
+)
+def test_a_rule_remembers_numbers_of_any_kind(memory: np.ndarray) -> None:
+    (rule, first), (other, second) = (remembering(memory) for _ in range(2))
     rule.best[...] = memory
     state = first.state_dict()
     second.load_state_dict(state)
@@ -204,25 +211,10 @@ def test_a_rule_remembers_numbers_of_any_kind(memory: np.ndarray) -> None:
 
 
 def test_memory_of_no_arm_is_not_taken_for_that_of_an_only_goal() -> None:
-    class Counting(Rule):
-        def start(self, n_arms: int) -> None:
-            self.heard = np.zeros(1)
-
-        def observe(self, arm: int, success: float, advantage: float) -> None:
-            self.heard += 1
-
-        def weights(self, arms: ArmStats) -> np.ndarray:
-            return np.ones(len(arms.tries))
-
-    def sampler(goals: int) -> tuple[Counting, GoalSampler]:
-        rule = Counting()
-        goal_set = FewGoals([1] * goals)
-        return rule, GoalSampler(goal_set, None, rule, NEVER, np.random.default_rng(0))
-
-    (_, ten), (one, only) = sampler(10), sampler(1)
+    (counted, ten), (one, only) = (remembering(np.zeros(1), goals) for goals in (10, 1))
     ten.update(outcomes((0, 1), (3, 0)))
     only.inherit_state(ten)
-    assert one.heard.tolist() == [0]
+    assert (counted.best.tolist(), one.best.tolist()) == ([2], [0])
 
 
 def scripted(*stages: dict, seed: int = 0, by_seed: dict | None = None) -> GoalSampler:
@@ -281,17 +273,6 @@ def test_a_signal_of_untried_goals_counts_from_the_start() -> None:
     chosen = np.where(np.arange(10) == 1, 0.0, 1 / 9)
     epsilon = sampler.epsilon
     np.testing.assert_allclose(sampler.probabilities(), epsilon / 10 + (1 - epsilon) * chosen)
-
-
-def test_learnability_is_uniform_until_a_window_has_both_outcomes() -> None:
-    """Goal 1 always succeeds, goal 2 always fails; then goal 1 fails once, in its newer half."""
-    sampler = make("learnability")
-    sampler.update(outcomes((1, 1), (2, 0), (1, 1), (2, 0)))
-    np.testing.assert_allclose(sampler.probabilities(), 0.1)
-    sampler.update(outcomes((1, 0), (1, 1)))
-    epsilon = sampler.epsilon
-    expected = np.where(np.arange(10) == 1, epsilon / 10 + 1 - epsilon, epsilon / 10)
-    np.testing.assert_allclose(sampler.probabilities(), expected)
 
 
 @pytest.mark.parametrize(("sign", "shown"), [(-1.0, "-0.5"), (np.inf, "inf")])

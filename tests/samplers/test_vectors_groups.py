@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from magellan.competence import Outcomes
+from magellan.samplers.conformance import TEN_GOALS, FewGoals, make
 from tests.runs import printed
-from tests.samplers.few_goals import TEN_GOALS, FewGoals, make, outcomes
+from tests.samplers.few_goals import outcomes
 
 GRASP, PLANT, CARNIVORE = 1, 7, 2
 NEVER = {"epsilon_start": 0.0, "epsilon_end": 0.0}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,16 +15,15 @@ from magellan.core.codec import Codec, Packed, PackedState
 from magellan.model.settings import AgentConfig
 
 
-class Words:
+def words() -> Any:
     """A tokenizer of one token per word, numbered as they are met."""
+    known: dict[str, int] = defaultdict(itertools.count().__next__)
 
-    def __init__(self) -> None:
-        self._known: dict[str, int] = {}
-
-    def __call__(self, texts: list[str], add_special_tokens: bool) -> dict[str, list[list[int]]]:
+    def tokenized(texts: list[str], add_special_tokens: bool) -> dict[str, list[list[int]]]:
         assert not add_special_tokens
-        numbers = [[self._known.setdefault(w, len(self._known)) for w in t.split()] for t in texts]
-        return {"input_ids": numbers}
+        return {"input_ids": [[known[word] for word in text.split()] for text in texts]}
+
+    return tokenized
 
 
 class FakeBackend(Backend):
@@ -31,7 +32,7 @@ class FakeBackend(Backend):
     passes = device = dtype = "none"
 
     def __init__(self) -> None:
-        self.codec = Codec(Words())
+        self.codec = Codec(words())
         self.updates = {"sac": 0, "competence": 0}
         self.snapshots: list[int] = []
         self.held: dict[int, Packed] = {}

@@ -3,13 +3,12 @@
 import pytest
 
 from magellan.backends import BACKENDS, register_backend
-from magellan.config import counted, identity, resolve_run
+from magellan.config import counted, identity
 from magellan.core.errors import InputError
 from magellan.jobs.run import train
-from tests.runs import refusal
+from tests.backends.fake import FakeBackend
+from tests.runs import config, refusal
 from tests.snippets import ROOT, imported, run_program, write_files
-
-SPACE = "8-4-4-4-4"
 
 
 @pytest.fixture
@@ -26,14 +25,10 @@ def register():
     BACKENDS.remove("made")
 
 
-def layer(**more):
-    return {"sampler": "magellan", "goal_space": SPACE, **more}
-
-
 def test_neither_its_name_nor_its_constants_are_part_of_a_run(files):
-    plain = resolve_run("smoke", [layer()])
+    plain = config()
     more = {"modules": [files["my_backend.py"]], "timed": {"least": 0.5}}
-    timed = resolve_run("smoke", [layer(**more, backend={"kind": "timed"})])
+    timed = config(**more, backend={"kind": "timed"})
     assert timed.section("timed").least == 0.5
     assert identity(timed) == identity(plain)
     assert counted(timed) == counted(plain)
@@ -49,24 +44,22 @@ def test_what_is_none_or_cannot_be_used_is_refused_before_any_work(register, tmp
         ("auto", "made: nobody answers for zoo-mini"),
         ("cpu", "backend.kind: 'made'"),
     ):
-        config = resolve_run("smoke", [layer(backend={"kind": "made", "device": device})])
-        assert refusal(train, config, tmp_path / "run", False, "none").startswith(words)
+        run = config(backend={"kind": "made", "device": device})
+        assert refusal(train, run, tmp_path / "run", False, "none").startswith(words)
         assert not (tmp_path / "run").exists()
 
 
 def test_one_without_a_model_trains(register, tmp_path):
-    from tests.backends.fake import FakeBackend
-
     built = []
     register(lambda parts, settings: built.append((parts, FakeBackend())) or built[0][1])
-    config = resolve_run("smoke", [layer(backend={"kind": "made"})])
-    manifest = train(config, tmp_path / "run", False, "none")
+    run = config(backend={"kind": "made"})
+    manifest = train(run, tmp_path / "run", False, "none")
     ((parts, backend),) = built
     assert (manifest["passes"], manifest["status"]) == ("none", "complete")
     assert backend.updates["sac"] == manifest["updates"] > 0
     assert backend.closed
-    assert (parts.backbone, parts.settings) == (config.backbone, config.backend)
-    assert parts.world.name == config.world
+    assert (parts.backbone, parts.settings) == (run.backbone, run.backend)
+    assert parts.world.name == run.world
 
 
 MODEL_LIBRARIES = {"torch", "transformers", "peft"}

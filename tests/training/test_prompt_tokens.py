@@ -22,16 +22,12 @@ TOKENIZERS = {
 }
 
 
-@pytest.fixture(scope="module", params=TOKENIZERS)
-def tokenizer(request):
-    make, composes = TOKENIZERS[request.param]
-    return make(), composes
-
-
 @BOTH
-def test_rows_equal_those_of_the_tokenizer(tokenizer, split):
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_rows_equal_those_of_the_tokenizer(name, split):
     """Also if parts are tokenised differently on their own: then the tokenizer is called."""
-    tokenizer, composes = tokenizer
+    make, composes = TOKENIZERS[name]
+    tokenizer = make()
     goals = GoalSpace.draw((60, 60, 20, 20, 20), seed=2, split=split)
     positions = np.random.default_rng(0).permutation(180)
     tokens = PromptTokens(Codec(tokenizer))

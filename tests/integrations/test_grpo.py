@@ -1,7 +1,5 @@
 """Our GRPO against the loss that TRL documents, and against TRL itself where it is installed."""
 
-import importlib.util
-
 import numpy as np
 import pytest
 import torch
@@ -12,7 +10,6 @@ from magellan.model.settings import GrpoConfig
 from magellan.pretraining.own_words import build_model
 from tests.agent.tiny import close
 
-HAS_TRL = importlib.util.find_spec("trl") is not None
 LONGEST, ANSWERS = 6, 4
 REWARDS = np.array([[0.0, 1, 0, 1], [0, 0, 0, 0], [1, 0, 0, 0], [1, 1, 1, 1]])
 SETTINGS = [
@@ -22,12 +19,8 @@ SETTINGS = [
 ]
 
 
-def words(settings):
-    return f"{settings.loss}, scale {settings.scale}, temperature {settings.temperature}"
-
-
-def agent(settings=None, dtype=torch.float32):
-    return GRPO(build_model(9).to(dtype).eval(), settings or GrpoConfig())
+def agent(settings):
+    return GRPO(build_model(9).eval(), settings)
 
 
 def written():
@@ -68,30 +61,31 @@ def documented(model, settings, prompts, answers):
     return torch.stack(group_sums).sum() / tokens
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=words)
-def test_loss_and_gradients_are_those_of_the_documentation(settings):
+def check(ours, settings, other):
+    """Loss and gradients are those of another, through the documentation in float64."""
     prompts, answers = written()
-    ours = agent(settings)
     exact = build_model(9).double().eval()
     found = gradients(ours._model, ours.loss(prompts, answers, REWARDS, LONGEST))
+    close(found, other, gradients(exact, documented(exact, settings, prompts, answers)))
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_loss_and_gradients_are_those_of_the_documentation(settings):
     single = build_model(9).eval()
-    other = gradients(single, documented(single, settings, prompts, answers))
-    truth = gradients(exact, documented(exact, settings, prompts, answers))
-    close(found, other, truth)
+    other = gradients(single, documented(single, settings, *written()))
+    check(agent(settings), settings, other)
 
 
-@pytest.mark.skipif(not HAS_TRL, reason="TRL is not installed")
-@pytest.mark.parametrize("settings", SETTINGS, ids=words)
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_loss_and_gradients_are_those_of_trl(settings, tmp_path):
+    trl = pytest.importorskip("trl")
     from datasets import Dataset
-    from transformers import PreTrainedTokenizerFast
-    from trl import GRPOConfig, GRPOTrainer
 
     from magellan.pretraining.digits import build_tokenizer
 
     prompts, answers = written()
     ours, model = agent(settings), build_model(9).eval()
-    args = GRPOConfig(
+    args = trl.GRPOConfig(
         str(tmp_path),
         loss_type=settings.loss,
         scale_rewards="group" if settings.scale else "none",
@@ -102,13 +96,12 @@ def test_loss_and_gradients_are_those_of_trl(settings, tmp_path):
         use_cpu=True,
         report_to="none",
     )
-    tokenizer: PreTrainedTokenizerFast = build_tokenizer()
-    trainer = GRPOTrainer(
+    trainer = trl.GRPOTrainer(
         model,
         lambda **_: [0.0],
         args,
         Dataset.from_dict({"prompt": ["copy 1="] * 16}),
-        processing_class=tokenizer,
+        processing_class=build_tokenizer(),
     )
     trainer.model.eval()  # as the agent, without dropout
     heads, head_mask = ours._padded(prompts)
@@ -122,11 +115,8 @@ def test_loss_and_gradients_are_those_of_trl(settings, tmp_path):
         "advantages": group_advantages(given, settings.scale).flatten(),
         "num_items_in_batch": exists.sum(),
     }
-    theirs = gradients(trainer.model, trainer._compute_loss(trainer.model, inputs))
-    found = gradients(ours._model, ours.loss(prompts, answers, REWARDS, LONGEST))
-    exact = build_model(9).double().eval()
-    truth = gradients(exact, documented(exact, settings, prompts, answers))
-    close(found, theirs, truth)
+    loss = trainer._compute_loss(trainer.model, inputs)
+    check(ours, settings, gradients(trainer.model, loss))
 
 
 def test_answers_are_drawn_from_the_model_and_end(tmp_path):

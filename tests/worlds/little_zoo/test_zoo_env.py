@@ -40,15 +40,22 @@ def registered_vector(num_envs, mode=None, **options):
 
 
 @pytest.mark.parametrize("mode", [None, "sync"])
-def test_registered_vector_versions_take_sampled_actions(mode):
-    env = registered_vector(3, mode)
+def test_registered_vectors_take_sampled_actions_and_render_their_prompts(mode):
+    env = registered_vector(3, mode, render_mode="ansi")
     assert isinstance(env, LittleZooVector) == (mode is None)
     observations, infos = env.reset(seed=1)
     assert observations in env.observation_space
+    assert env.render() == tuple(
+        f"Goal: {goal}\n{text}\nAction: "
+        for goal, text in zip(infos["goal"], observations, strict=True)
+    )
     action = env.action_space.sample()
     assert action in env.action_space
     assert env.step(action)[0] in env.observation_space
     assert len(infos["possible_actions"]) == 3
+    assert registered_vector(2).render_mode is None
+    for kind in (LittleZoo, LittleZooVector):
+        assert "render_mode = 'human'" in refusal(kind, render_mode="human")
 
 
 def test_vector_infos_have_the_form_of_gymnasium():
@@ -70,19 +77,6 @@ def test_vector_infos_have_the_form_of_gymnasium():
         ]
     listed = DictInfoToList(env)
     assert listed.reset(seed=0)[1][1]["possible_actions"] == env.possible_actions[1]
-
-
-@pytest.mark.parametrize("mode", [None, "sync"])
-def test_vectors_render_their_prompts(mode):
-    env = registered_vector(2, mode, render_mode="ansi")
-    observations, infos = env.reset(seed=0)
-    assert env.render() == tuple(
-        f"Goal: {goal}\n{text}\nAction: "
-        for goal, text in zip(infos["goal"], observations, strict=True)
-    )
-    assert registered_vector(2).render_mode is None
-    for kind in (LittleZoo, LittleZooVector):
-        assert "render_mode = 'human'" in refusal(kind, render_mode="human")
 
 
 def test_what_is_not_given_is_drawn():

@@ -159,11 +159,10 @@ def test_the_whole_space_is_every_goal_once(split):
 
 def test_ranks_go_through_a_category_of_listed_goals_in_order():
     goals = random_goals("train", 3_000)
-    for number in range(5):
+    for number, size in enumerate(goals.sizes):
         expected = np.flatnonzero(goals.categories == number)
-        assert np.array_equal(goals.nth(number, np.arange(goals.sizes[number])), expected)
-        half = len(expected) // 2
-        assert np.array_equal(goals.nth(number, np.arange(half)), expected[:half])
+        for ranks in (np.arange(size), np.arange(size // 2)):
+            assert np.array_equal(goals.nth(number, ranks), expected[: len(ranks)])
 
 
 def test_the_whole_training_space_by_rank():

@@ -24,14 +24,10 @@ def folder(tmp_path_factory):
     return path
 
 
-@pytest.fixture
-def make(folder):
-    def make_backbone(room: int = 2000, layers: int = 2) -> Backbone:
-        settings = {"lora_rank": 2, "lora_layers": layers, "lora_targets": "all_linear"}
-        config = BackboneConfig(model=str(folder), passes="torch", **settings)
-        return Backbone(config, seed=3, backend=BackendConfig(kept_states_mb=room))
-
-    return make_backbone
+def make(folder, room: int = 2000, layers: int = 2) -> Backbone:
+    settings = {"lora_rank": 2, "lora_layers": layers, "lora_targets": "all_linear"}
+    config = BackboneConfig(model=str(folder), passes="torch", **settings)
+    return Backbone(config, seed=3, backend=BackendConfig(kept_states_mb=room))
 
 
 def batch(backbone, *states):
@@ -48,18 +44,18 @@ def scores(backbone, states):
     return result.log_policy.numpy().tobytes(), result.features.numpy().tobytes()
 
 
-def test_a_state_is_computed_once_and_room_changes_no_number(make):
+def test_a_state_is_computed_once_and_room_changes_no_number(folder):
     """Also where states are forgotten, and computed again."""
-    every = [batch(make(), *part) for part in (STATES, MORE, STATES, (*MORE, *STATES))]
+    every = [batch(make(folder), *part) for part in (STATES, MORE, STATES, (*MORE, *STATES))]
     results = []
     for room in (2000, 0):
-        backbone = make(room)
+        backbone = make(folder, room)
         results.append([scores(backbone, states) for states in every])
         cache = backbone.fast_pass.cache
         assert (cache.computed, cache.hits) == ((5, 7) if room else (12, 0))
         score_candidates(backbone, "critic_target", every[0])  # with gradients
         assert cache.hits == (9 if room else 0)
-    few = make()
+    few = make(folder)
     few.fast_pass.cache._room = 15_000  # bytes: not all five states
     results.append([scores(few, states) for states in every])
     assert 5 < few.fast_pass.cache.computed < 12
@@ -67,9 +63,9 @@ def test_a_state_is_computed_once_and_room_changes_no_number(make):
     assert results[1] == results[0] == results[2]
 
 
-def test_branches_that_hang_elsewhere_are_another_state(make):
+def test_branches_that_hang_elsewhere_are_another_state(folder):
     """The same tokens in the same places: only what sees what tells these apart."""
-    backbone = make()
+    backbone = make(folder)
     first = build_tree(np.array([[1, 2, 10, 11, 12, 10, 13]]), np.array([[0, 0, 1, 1, 2, 3, 3]]))
     second = build_tree(np.array([[1, 2, 10, 11, 12, 13]]), np.array([[0, 0, 1, 1, 2, 2]]))
     assert torch.equal(first.tokens, second.tokens)
@@ -79,9 +75,8 @@ def test_branches_that_hang_elsewhere_are_another_state(make):
     assert not torch.equal(kept, other)
 
 
-def test_nothing_is_kept_where_every_layer_carries_adapters(make):
-    assert make(layers=0).fast_pass.cache is None
-    assert make(layers=4).fast_pass.cache is None
-    assert scores(make(layers=0), batch(make(), *STATES)) == scores(
-        make(layers=4), batch(make(), *STATES)
-    )
+def test_nothing_is_kept_where_every_layer_carries_adapters(folder):
+    every, all_four = (make(folder, layers=layers) for layers in (0, 4))
+    assert every.fast_pass.cache is all_four.fast_pass.cache is None
+    states = batch(every, *STATES)
+    assert scores(every, states) == scores(all_four, states)

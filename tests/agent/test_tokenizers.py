@@ -8,6 +8,7 @@ import contextlib
 import functools
 import json
 import shutil
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +18,6 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForSeq2SeqLM,
-    AutoTokenizer,
     ByT5Tokenizer,
     PreTrainedTokenizerFast,
 )
@@ -61,7 +61,6 @@ WAYS = {
     "t5": ("t5", {}),
     "t5 per token": ("t5", PER_TOKEN),
 }
-MARKS = {"llama compiled": needs_compiler}
 
 
 @dataclass(frozen=True)
@@ -93,6 +92,14 @@ class Read:
         both = (logits, logits.log_softmax(-1))
         return torch.stack([values[range(len(tail)), tail].sum() for values in both]), hidden
 
+    def check(self, found: tuple, plainly: Callable[[], Sequence]) -> None:
+        """Each of what was found is what a plain loop gives."""
+        library = plainly()
+        with in_float64(self.model):
+            exact = plainly()
+        for values in zip(found, library, exact, strict=True):
+            close(*values)
+
 
 @functools.cache
 def made(kind: str) -> PreTrainedTokenizerFast:
@@ -100,7 +107,7 @@ def made(kind: str) -> PreTrainedTokenizerFast:
 
 
 PAIRS = [
-    pytest.param((way, kind), marks=MARKS.get(way, ()), id=f"{way}, {kind}")
+    pytest.param((way, kind), marks=[needs_compiler] * ("compiled" in way), id=f"{way}, {kind}")
     for way in WAYS
     for kind in TOKENIZERS
     if way == "llama torch" or kind == "Llama"  # the way does not matter for the tokens
@@ -164,12 +171,8 @@ def test_scores_equal_a_plain_loop(read, score):
         hidden = [torch.stack([state for _, state in row]) for row in alone]
         return [total.log_softmax(0) for total in totals], hidden
 
-    library = plainly()
-    with in_float64(read.model):
-        exact = plainly()
-    rows = [row[: len(part)] for row, part in zip(policy, library[0], strict=True)]
-    close(rows, library[0], exact[0])
-    close(features, library[1], exact[1])
+    rows = [row[: len(part)] for row, (_, part) in zip(policy, STATES, strict=True)]
+    read.check((rows, features), plainly)
     for row, (_, candidates) in zip(policy, STATES, strict=True):
         assert (row[len(candidates) :] == float("-inf")).all()
 
@@ -199,29 +202,13 @@ def test_prompts_read_alone_equal_those_with_candidates(read):
             for states in (alone, packed(read.backbone))
         )
 
-    def plainly() -> list[torch.Tensor]:  # an encoder-decoder reads its start token alone
-        return [read.plainly(prompt, "")[1] for prompt, _ in STATES]
+    def plainly() -> list[list[torch.Tensor]]:  # an encoder-decoder reads its start token alone
+        return 2 * [[read.plainly(prompt, "")[1] for prompt, _ in STATES]]
 
-    library = plainly()
-    with in_float64(read.model):
-        exact = plainly()
-    close(list(features), library, exact)
-    close(list(with_candidates), library, exact)
+    read.check((list(features), list(with_candidates)), plainly)
 
 
 # --- tokens, without a model ----------------------------------------------------------------------
-
-
-@pytest.fixture(params=TOKENIZERS)
-def kind(request):
-    return request.param
-
-
-@pytest.fixture
-def tokenizer(kind, tmp_path):
-    """As a backbone gets it: from its files."""
-    made(kind).save_pretrained(tmp_path)
-    return AutoTokenizer.from_pretrained(tmp_path)
 
 
 FAMILIES = ("llama", "qwen2", "gemma", "gpt2", "opt", "t5", "mistral", "bert")
@@ -240,6 +227,7 @@ def declare(folder, family: str, named: str | None, **settings) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
 
 
+@pytest.mark.parametrize("kind", TOKENIZERS)
 @pytest.mark.parametrize("named", CLASSES)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_ids_are_those_of_the_file_whatever_class_is_named(family, named, kind, folder):
@@ -264,8 +252,8 @@ def test_without_that_file_ids_are_those_of_words_and_merges_or_refused(family, 
         assert tokenizer(texts, add_special_tokens=False)["input_ids"] == expected
 
 
-def test_a_text_is_tokenised_once(tokenizer):
-    tokenised = []
+def test_a_text_is_tokenised_once():
+    tokenizer, tokenised = made("Llama"), []
 
     def count(texts, **options):
         tokenised.extend(texts)
@@ -279,9 +267,9 @@ def test_a_text_is_tokenised_once(tokenizer):
     assert tokenised == list(PROMPTS)
 
 
-def test_more_actions_than_can_be_numbered_are_refused(tokenizer):
+def test_more_actions_than_can_be_numbered_are_refused():
     """Numbers beyond the largest would become those of padding."""
-    codec = Codec(tokenizer)
+    codec = Codec(made("Llama"))
     (state,) = codec.pack(["Action: "], [["Grasp"] * 127])
     assert state.segments.max() == 127
     with pytest.raises(InputError, match=r"128 actions is not allowed: .* at most 127"):

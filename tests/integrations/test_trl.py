@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import types
 import warnings
 from collections.abc import Iterator
@@ -21,7 +20,6 @@ from magellan.core.errors import InputError
 from magellan.curriculum import Curriculum
 from tests.integrations import loaded
 
-HAS_TRL = importlib.util.find_spec("trl") is not None
 GOALS = [f"{a} + {b} =" for a in range(4) for b in range(5)]
 
 
@@ -237,13 +235,11 @@ def test_bad_input_is_one_clear_line(hook: Any, tmp_path: Path) -> None:
     made(Rows(prompt=[[{"role": "user", "content": goal}] for goal in GOALS]))
 
 
-def real(
-    folder: Path, name: str, batches: list[list[int]], base: str = "GRPO", **given: Any
-) -> Any:
+def real(folder: Path, name: str, batches: list[list[int]], base: str, **given: Any) -> Any:
     """A trainer of TRL's on a small model; `batches` gets the rows of each batch."""
+    trl = pytest.importorskip("trl")
     from datasets import Dataset
     from transformers import AutoModelForCausalLM, AutoTokenizer
-    from trl import GRPOConfig, RLOOConfig
 
     from magellan.integrations import trl as ours
     from magellan.integrations.hugging_face import HiddenStates
@@ -266,12 +262,7 @@ def real(
         settings["competence"] = {"refresh": 2, "delay": 2, "learning_rate": 1e-2}
     curriculum = Curriculum(rows, name, HiddenStates(model, tokenizer), settings=settings)
 
-    kinds = {
-        "GRPO": (GRPOConfig, ours.CurriculumGRPOTrainer),
-        "RLOO": (RLOOConfig, ours.CurriculumRLOOTrainer),
-    }
-    config, made = kinds[base]
-    args = config(
+    args = getattr(trl, f"{base}Config")(
         str(folder),
         per_device_train_batch_size=8,
         steps_per_generation=2,
@@ -288,12 +279,10 @@ def real(
         disable_tqdm=True,
     )
     data = Dataset.from_dict({"prompt": rows})
-    return made(
-        model, reward, args, data, curriculum=curriculum, processing_class=tokenizer, **given
-    )
+    given |= {"curriculum": curriculum, "processing_class": tokenizer}
+    return getattr(ours, f"Curriculum{base}Trainer")(model, reward, args, data, **given)
 
 
-@pytest.mark.skipif(not HAS_TRL, reason="trl is not installed")
 @pytest.mark.parametrize(("name", "base"), [("magellan", "GRPO"), ("dps", "RLOO")])
 def test_trl_itself_goes_on_where_it_stopped(tmp_path: Path, name: str, base: str) -> None:
     whole: list[list[int]] = []
@@ -312,7 +301,6 @@ def test_trl_itself_goes_on_where_it_stopped(tmp_path: Path, name: str, base: st
     np.testing.assert_array_equal(*chances)
 
 
-@pytest.mark.skipif(not HAS_TRL, reason="trl is not installed")
 @pytest.mark.parametrize("base", ["GRPO", "RLOO"])
 @pytest.mark.parametrize("gate", ["all", "none", "even"])
 def test_answers_that_a_gate_refuses_change_no_weight(tmp_path: Path, gate: str, base: str) -> None:

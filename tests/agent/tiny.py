@@ -70,8 +70,9 @@ def set_adapters(
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name in names:
-            for parameter in backbone.adapter(name).values():
-                parameter.normal_(std=std, generator=generator)
+            for parameter in backbone.adapter(name).values():  # which may lie on a GPU
+                values = torch.empty(parameter.shape).normal_(std=std, generator=generator)
+                parameter.copy_(values)
             backbone.adapter_changed(name)
     return backbone
 

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from magellan.agent.sac import SAC
 from magellan.backends import check_backend, memory
 from magellan.backends.memory import find_micro_batch
 from magellan.cli import main
@@ -11,7 +12,7 @@ from magellan.core.errors import OutOfMemoryError
 from magellan.jobs.run import train
 from magellan.model.settings import BackboneConfig, BackendConfig
 from tests.backends.models import make
-from tests.runs import error_line, stopped, tables
+from tests.runs import config, error_line, stopped, tables
 from tests.snippets import raising
 
 NO_MEMORY = "CUDA out of memory. Tried to allocate 2.00 GiB."
@@ -20,8 +21,6 @@ NO_MEMORY = "CUDA out of memory. Tried to allocate 2.00 GiB."
 @pytest.fixture
 def memory_for(monkeypatch):
     """Lets passes with gradients fail on more than this many states; returns what was tried."""
-    from magellan.agent.sac import SAC
-
     probe, tried = SAC.probe, []
 
     def allow(states: int) -> list[int]:
@@ -72,30 +71,24 @@ def test_weights_that_cannot_fit_are_refused_before_they_are_loaded(monkeypatch,
     assert not (tmp_path / "run").exists()
 
 
-def settings(**backend):
-    from magellan.config import resolve_run
-
-    layer = {
-        "sampler": "random",
-        "goal_space": "8-4-2-1-1",
-        "budget": {"episodes": 24, "evaluate_every": 8, "evaluation_goals": 1},
-        "backbone": {"lora_mode": "per_token"},
-        "backend": {"micro_batch": "auto", **backend},
-    }
-    return resolve_run("smoke", [layer])
-
-
 def test_a_resumed_run_keeps_its_micro_batch(tmp_path, memory_for):
     """Also with more memory: with another one, sums round differently."""
     folder = tmp_path / "run"
+    run = config(
+        "random",
+        goal_space="8-4-2-1-1",
+        budget={"episodes": 24, "evaluate_every": 8, "evaluation_goals": 1},
+        backbone={"lora_mode": "per_token"},
+        backend={"micro_batch": "auto"},
+    )
     memory_for(8)
-    whole = train(settings(), tmp_path / "whole", False, "none")
-    stopped(settings(), folder)
+    whole = train(run, tmp_path / "whole", False, "none")
+    stopped(run, folder)
     log = (folder / "run.log").read_text()
     assert whole["memory"] in log
     assert log.index(whole["memory"]) < log.index("begins at episode 0")
     memory_for(10**6)
-    manifest = train(settings(), folder, True, "none")
+    manifest = train(run, folder, True, "none")
     size = whole["memory"].split()[1]
     assert manifest["memory"] == f"micro-batch {size} (auto: as this run began)"
     assert manifest["config"]["backend"]["micro_batch"] == "auto"

@@ -41,32 +41,26 @@ class PPOTrainerSync:
         return batch
 
 
-class Queue:
-    """TransferQueue: what workers put, by key."""
-
-    def __init__(self) -> None:
-        self.rows: dict[str, dict[str, Any]] = {}
-
-    def kv_batch_get(
-        self, keys: list[str], partition_id: str, select_fields: list[str]
-    ) -> dict[str, Any]:
-        assert partition_id == "train"
-        columns = {field: [self.rows[key][field] for key in keys] for field in select_fields}
-        return {
-            name: torch.nested.nested_tensor(values, layout=torch.jagged)
-            if isinstance(values[0], torch.Tensor)
-            else values
-            for name, values in columns.items()
-        }
-
-    def kv_batch_put(self, keys: list[str], partition_id: str, fields: dict[str, Any]) -> None:
-        assert partition_id == "train"
-        for name, values in fields.items():
-            for key, value in zip(keys, values.unbind(), strict=True):
-                self.rows[key][name] = value
+QUEUE: dict[str, dict[str, Any]] = {}
+"""TransferQueue: what workers put, by key."""
 
 
-QUEUE = Queue()
+def kv_batch_get(keys: list[str], partition_id: str, select_fields: list[str]) -> dict[str, Any]:
+    assert partition_id == "train"
+    columns = {field: [QUEUE[key][field] for key in keys] for field in select_fields}
+    return {
+        name: torch.nested.nested_tensor(values, layout=torch.jagged)
+        if isinstance(values[0], torch.Tensor)
+        else values
+        for name, values in columns.items()
+    }
+
+
+def kv_batch_put(keys: list[str], partition_id: str, fields: dict[str, Any]) -> None:
+    assert partition_id == "train"
+    for name, values in fields.items():
+        for key, value in zip(keys, values.unbind(), strict=True):
+            QUEUE[key][name] = value
 
 
 @pytest.fixture
@@ -94,7 +88,7 @@ def make_trainer() -> Iterator[Any]:
             "register_trainer": register_trainer,
         },
         "torchdata.stateful_dataloader": {"StatefulDataLoader": DataLoader},
-        "transfer_queue": {"kv_batch_get": QUEUE.kv_batch_get, "kv_batch_put": QUEUE.kv_batch_put},
+        "transfer_queue": {"kv_batch_get": kv_batch_get, "kv_batch_put": kv_batch_put},
         "tensordict": {"TensorDict": lambda fields, batch_size: fields},
     }
     with loaded("verl_trainer", stand_ins):
@@ -212,11 +206,8 @@ def answers(place: int, scores: list[float], **tag: Any) -> dict[str, dict[str, 
             rewards = torch.zeros(3 + part)
             rewards[-1] = score
             ones = {name: torch.ones(3 + part) for name in ("advantages", *MASKS)}
-            QUEUE.rows[key] = {
-                "extra_info": ROWS[place]["extra_info"],
-                "rm_scores": rewards,
-                **ones,
-            }
+            extra = ROWS[place]["extra_info"]
+            QUEUE[key] = {"extra_info": extra, "rm_scores": rewards, **ones}
             tags[key] = {"status": "success", **tag}
     return tags
 
@@ -251,10 +242,10 @@ def test_answers_that_the_gate_refuses_are_not_trained_on(
     for key in put:
         trained = int(key[3]) in kept
         for name in ("advantages", *MASKS):
-            assert (QUEUE.rows[key][name] == trained).all(), (key, name)
+            assert (QUEUE[key][name] == trained).all(), (key, name)
     assert trainer.curriculum_sampler.curriculum.state_dict()["episodes"] == 6
     practise(trainer, answers(2, [0.0, 0.0]))  # a mean over no tokens would not be a number
-    row = QUEUE.rows["row2_0_0"]
+    row = QUEUE["row2_0_0"]
     assert (row["advantages"] == (gate is None)).all()
     assert (row["response_mask"] == 1).all()
 

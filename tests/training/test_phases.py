@@ -34,8 +34,8 @@ def config(phases, sampler="magellan", **layer):
     return runs.config(sampler, phases=phases, **{"evaluated_buckets": FEW, **layer})
 
 
-def trained(folder: Path, *arguments, start=None, **named) -> Path:
-    return runs.trained(config(*arguments, **named), folder, start)
+def trained(folder: Path, *arguments, **named) -> Path:
+    return runs.trained(config(*arguments, **named), folder)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.snippets import ROOT, imported, run_program
+from tests.snippets import ROOT, imported
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
@@ -193,9 +193,3 @@ def test_no_module_and_no_rule_names_little_zoo():
                 assert not [used for used in imported(path) if "little_zoo" in used], name
     for path in (ROOT / "workflow").rglob("*.smk"):
         assert "little_zoo" not in path.read_text(encoding="utf-8"), path
-
-
-def test_worlds_need_no_torch():
-    run_program(
-        "import sys, magellan.worlds, analysis.tables.grid; assert 'torch' not in sys.modules"
-    )

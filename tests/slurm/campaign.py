@@ -122,9 +122,14 @@ class Campaign:
         try:
             self._grant_too_little_time()
             self._restart_controller()
-            self._strike("scancel, tried again by the driver", self._cancel)
+            self._strike(
+                "scancel, tried again by the driver", lambda job, _: call("scancel", job.id)
+            )
             self._strike("scontrol requeue, the same job came back", self._requeue)
-            self._strike("SIGKILL of a run, tried again by the driver", self._kill_run)
+            self._strike(
+                "SIGKILL of a run, tried again by the driver",
+                lambda _, pid: os.kill(pid, signal.SIGKILL),
+            )
             self._see_the_limit_grow()
             self._kill_the_driver()
             self._hold_a_run()
@@ -160,18 +165,10 @@ class Campaign:
         return None
 
     @staticmethod
-    def _cancel(job: Job, _: int) -> None:
-        call("scancel", job.id)
-
-    @staticmethod
     def _requeue(job: Job, _: int) -> None:
         call("scontrol", "requeue", job.id)
         shown = ("scontrol", "show", "job", job.id)
         wait_until(lambda: "Restarts=1" in call(*shown), f"job {job.id} to be requeued")
-
-    @staticmethod
-    def _kill_run(_: Job, pid: int) -> None:
-        os.kill(pid, signal.SIGKILL)
 
     def _grant_too_little_time(self) -> None:
         """Cut the limit of a job that has not begun: its run stops by itself, saved."""

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -76,39 +76,45 @@ def copy_checkout(folder: Path) -> None:
 
 
 class Project:
-    """A copy of the checkout in which a test may run and edit things."""
+    """A folder with a workflow in which a test may run and edit things."""
 
     def __init__(self, folder: Path):
         self.folder = folder
+
+    @classmethod
+    def copied(cls, folder: Path) -> "Project":
+        """A copy of the checkout, with a small default experiment."""
         copy_checkout(folder)
         (folder / "config/config.yaml").write_text(SMALL_DEFAULT)
+        return cls(folder)
 
     def __truediv__(self, path: str) -> Path:
         return self.folder / path
 
-    def snakemake(
-        self, *arguments: str, timeout: float = 900, environment: Mapping[str, str] | None = None
-    ) -> subprocess.CompletedProcess:
+    def snakemake(self, *arguments: str) -> subprocess.CompletedProcess:
         """Run it as a user would, with stdout and stderr together in `stdout`."""
         return subprocess.run(
             [sys.executable, "-m", "snakemake", *arguments],
             cwd=self.folder,
-            env={**os.environ, **(environment or {})},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=timeout,
+            timeout=900,
         )
 
-    def run(self, *arguments: str, **options) -> str:
+    def run(self, *arguments: str) -> str:
         """What a call prints that succeeds."""
-        done = self.snakemake(*arguments, **options)
+        done = self.snakemake(*arguments)
         assert done.returncode == 0, done.stdout
         return done.stdout
 
-    def refused(self, *arguments: str, **options) -> str:
-        """The one line with which a call ends that may not go on."""
-        return the_error(self.snakemake(*arguments, **options))
+    def refused(self, *arguments: str) -> str:
+        """The one line with which a call ends that may not go on, without a traceback."""
+        done = self.snakemake(*arguments)
+        assert done.returncode != 0
+        assert "Traceback" not in done.stdout
+        (line,) = [line for line in done.stdout.splitlines() if line.startswith("error: ")]
+        return line
 
     def planned(self, *arguments: str) -> dict[str, int]:
         """Number of jobs per rule that a dry run announces; empty when nothing is to be done."""
@@ -119,11 +125,6 @@ class Project:
     def read_json(self, path: str):
         """Content of a JSON file."""
         return json.loads((self / path).read_text())
-
-    def write_runs(self, **declared) -> None:
-        """Finished runs of the default experiment, with made-up numbers."""
-        experiment = synthetic.experiment(preset="reference", **declared)
-        synthetic.write_runs(self / "results/default", experiment, episodes=4_000)
 
     def folder_of(self, place: str) -> Path:
         """Folder of the only run that lies in SAMPLER/GOAL_SPACE/seedN."""
@@ -152,14 +153,6 @@ def edited(path: Path, text: str, later: float = 0.0) -> Iterator[None]:
         os.utime(path, (times.st_atime, times.st_mtime))
 
 
-def the_error(done: subprocess.CompletedProcess) -> str:
-    """The only line about an error of a call that failed, without a traceback."""
-    assert done.returncode != 0
-    (line,) = [line for line in done.stdout.splitlines() if line.startswith("error: ")]
-    assert "Traceback" not in done.stdout
-    return line
-
-
 @pytest.fixture
 def tools(tmp_path_factory, monkeypatch):
     """A folder in front of the PATH; call it to put a shell script there."""
@@ -175,10 +168,10 @@ def tools(tmp_path_factory, monkeypatch):
 
 @pytest.fixture
 def project(tmp_path):
-    return Project(tmp_path)
+    return Project.copied(tmp_path)
 
 
 @pytest.fixture(scope="module")
 def shared_project(tmp_path_factory):
     """For tests that only look."""
-    return Project(tmp_path_factory.mktemp("project"))
+    return Project.copied(tmp_path_factory.mktemp("project"))

@@ -33,7 +33,7 @@ DRAWN = {*PLAIN_FIGURES, "forgetting"} - {"exploitation"}
 @pytest.fixture(scope="module")
 def mine(tmp_path_factory):
     """The experiment of docs/extend.md, run with one call, with the model that it makes first."""
-    project = Project(tmp_path_factory.mktemp("mine"))
+    project = Project.copied(tmp_path_factory.mktemp("mine"))
     write_files("docs/extend.md", project.folder)
     (command,) = re.findall(r"\n    python (-m magellan backbone .*)\n", DOCUMENTED.read_text())
     call = [sys.executable, *command.split()]

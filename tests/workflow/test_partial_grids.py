@@ -24,7 +24,7 @@ FIGURES = f"results/default/figures/{SPACE}"
 @pytest.fixture(scope="module")
 def failed(tmp_path_factory):
     """A project in which one of four runs has failed, and what the call printed."""
-    project = Project(tmp_path_factory.mktemp("project"))
+    project = Project.copied(tmp_path_factory.mktemp("project"))
     put_stand_in(project)
     config = (project / "config/config.yaml").read_text()
     config = re.sub("samplers: .*", f"samplers: [{', '.join(SAMPLERS)}]", config)

@@ -117,7 +117,7 @@ def test_two_experiments_are_not_merged(project):
 def test_braces_in_the_path_of_the_clone_are_one_line(tmp_path):
     folder = tmp_path / "b {1}"
     folder.mkdir()
-    line = Project(folder).refused("-n")
+    line = Project.copied(folder).refused("-n")
     assert line == (
         f"error: {folder}: braces in the path of this folder are not allowed: Snakemake takes them "
         "for wildcards"

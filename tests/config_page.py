@@ -37,9 +37,8 @@ def updated(text: str) -> str:
 
 def experiment_table() -> str:
     """Keys of an experiment file: default, meaning."""
-    schema = experiment_schema()
-    rows = ((key, _value(default), rule) for key, rule, default in _leaves(schema))
-    return _listed((key, value, meaning(rule, value)) for key, value, rule in rows)
+    rows = _leaves(experiment_schema())
+    return _listed((key, value, meaning(rule, value)) for key, rule, value in rows)
 
 
 def run_tables() -> str:
@@ -81,15 +80,12 @@ def _in_presets(values: list[Any]) -> str:
     return texts[0] if len(set(texts)) == 1 else ", ".join(texts)
 
 
-def _leaves(
-    schema: dict, rules: dict | None = None, prefix: str = ""
-) -> Iterator[tuple[str, dict, Any]]:
-    for key, rule in (rules or schema)["properties"].items():
+def _leaves(schema: dict) -> Iterator[tuple[str, dict, str]]:
+    """Keys, those of a section behind its name, with rule and default."""
+    for key, rule in schema["properties"].items():
         inner = _resolve(rule, schema)
-        if "properties" in inner:
-            yield from _leaves(schema, inner, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", inner, rule.get("default")
+        for name, leaf in inner.get("properties", {"": inner}).items():
+            yield f"{key}.{name}".rstrip("."), _resolve(leaf, schema), _value(leaf.get("default"))
 
 
 def _resolve(rule: dict, schema: dict) -> dict:

@@ -5,6 +5,7 @@ A test about threads sets them itself; what a test changed is put back after it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import tempfile
@@ -50,17 +51,14 @@ def _gpu(request: pytest.FixtureRequest) -> Iterator[None]:
 
     What such a test puts on the GPU it makes itself: fixtures of a module come before this one.
     """
-    if request.node.get_closest_marker("gpu") is None:
-        yield
-        return
-    import torch
+    gpu: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    if request.node.get_closest_marker("gpu") is not None:
+        import torch
 
-    if torch.cuda.is_available():
-        yield
-        return
-    from tests.backends.pretended import pretended_gpu
+        from tests.backends.pretended import pretended_gpu
 
-    with pretended_gpu():
+        gpu = gpu if torch.cuda.is_available() else pretended_gpu()
+    with gpu:
         yield
 
 

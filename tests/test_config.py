@@ -16,13 +16,10 @@ from magellan.core.environment import READ_ONCE
 from magellan.core.errors import InputError, OutOfMemoryError
 from magellan.tools import commands
 from magellan.worlds.little_zoo import parse_goal_space
-from tests.conftest import VARIABLES
 from tests.snippets import raising, run_program
 
 
 def trained(monkeypatch, *arguments):
-    for variable in VARIABLES:
-        monkeypatch.setenv(variable, "1")  # and so put back after the test
     configs = []
     module = types.SimpleNamespace(train=lambda config, *_: configs.append(config))
     monkeypatch.setitem(sys.modules, "magellan.jobs.run", module)

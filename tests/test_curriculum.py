@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -36,10 +35,6 @@ def embed(texts: list[str]) -> np.ndarray:
     return np.array([[word in text.split() for word in WORDS] for text in texts], float)
 
 
-def even(goals: np.ndarray) -> np.ndarray:
-    return goals % 2 == 0
-
-
 SHORT = {
     "competence": OFTEN,
     "alp_gmm": {"fit_every": 50},
@@ -59,8 +54,9 @@ def settings_of(name: str) -> dict[str, Any]:
 
 
 def make(name: str, **given: Any) -> Curriculum:
-    arguments = {"embed": embed, "groups": GROUPS, "play": even, "settings": settings_of(name)}
-    return Curriculum(GOALS, name, **{**arguments, "order": ["grasp", "grow"], **given})
+    arguments: dict[str, Any] = {"embed": embed, "groups": GROUPS, "order": ["grasp", "grow"]}
+    arguments |= {"play": lambda goals: goals % 2 == 0, "settings": settings_of(name)}
+    return Curriculum(GOALS, name, **{**arguments, **given})
 
 
 def practise(curriculum: Curriculum, updates: int, seed: int = 1) -> np.ndarray:
@@ -103,9 +99,6 @@ def through_torch(state: Any) -> Any:
     return torch.load(file)
 
 
-ROUTES: list[Callable[[Any], Any]] = [lambda state: json.loads(json.dumps(state)), through_torch]
-
-
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_a_curriculum_goes_on_where_another_stopped(name: str) -> None:
     """Its state went through JSON and through `torch.load` as it is by default."""
@@ -114,9 +107,7 @@ def test_a_curriculum_goes_on_where_another_stopped(name: str) -> None:
     whole.add(["grasp desk", "grow desk"], ["grasp", "grow"], ["one", "two"])
     whole.lost(["one"])
     practise(whole, 7)
-    state = whole.state_dict()
-    for route in ROUTES:
-        state = route(state)
+    state = through_torch(json.loads(json.dumps(whole.state_dict())))
     drawn = practise(whole, 9, seed=2)
     again = make(name)
     again.load_state_dict(state)
@@ -181,9 +172,7 @@ class Moving:
     """Vectors that change with `size`, as those of a policy in training do."""
 
     nonstationary = True
-
-    def __init__(self) -> None:
-        self.size = 1.0
+    size = 1.0
 
     def __call__(self, texts: list[str]) -> np.ndarray:
         return self.size * embed(texts)
@@ -220,8 +209,7 @@ def test_too_many_goals_are_refused_and_nothing_changes(name: str) -> None:
 
 
 def test_goals_that_a_model_cannot_read_are_not_added() -> None:
-    names = [f"Goal: Grow {thing}" for thing in ("cow", "lion")]
-    curriculum = Curriculum(names, embed="zoo-mini", settings={"competence": OFTEN})
+    curriculum = Curriculum(PROMPTS[:2], embed="zoo-mini", settings={"competence": OFTEN})
     with pytest.raises(InputError, match=r"^goals: .* has a tokenizer that does not know 'zebra'"):
         curriculum.add(["Goal: Grow zebra"])
     assert len(curriculum) == len(curriculum.probabilities()) == 2

@@ -40,7 +40,6 @@ HOW_A_JOB_RUNS = {
     "device": {"backend": {"device": "auto"}},
     "micro-batches": {"backend": {"micro_batch": 8}},
     "operations of a GPU": {"backend": {"deterministic": False}},
-    "one GPU of several": {"backend": {"device": "cuda:3"}},
     "checkpoint interval": {"budget": {"checkpoint_seconds": 7}},
     "export of the agent": {"budget": {"export": True}},
     "checkpoints that are kept": {"budget": {"keep_every": 50}},

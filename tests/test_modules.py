@@ -16,7 +16,7 @@ from magellan.curriculum import Curriculum
 from magellan.jobs.run import train
 from magellan.samplers import SAMPLERS
 from magellan.training.loop import Trainer
-from tests.runs import error_line, refusal, stopped
+from tests.runs import error_line, refusal
 from tests.snippets import write_files
 
 
@@ -143,28 +143,25 @@ def test_what_is_run_is_what_was_read_even_where_an_earlier_version_was_compiled
         assert output.read_text() == str(number)
 
 
-def test_a_run_does_not_go_on_with_another_version(mine, tmp_path):
-    stopped(run_of(mine), tmp_path / "run")
-    mine.write_text(MINE + OTHER)
-    words = (
-        f"00000001.safetensors belongs to a run with another version of a file under modules: "
-        f"{str(mine)!r} with sampler mine has SHA-256 {sha256(MINE + OTHER)[:12]} here and "
-        f"{sha256(MINE)[:12]} there; restore that version, or use another --output"
-    )
-    assert words in refusal(train, run_of(mine), tmp_path / "run", True, "none")
-
-
-def test_starts_and_kept_checkpoints_of_another_version_are_refused(mine, tmp_path):
+def test_checkpoints_of_another_version_are_refused(mine, tmp_path):
+    """That of a run which is to go on, one that it has kept, and the start of another run."""
     layer = {"phases": [{"until": 20}, {"goals": {"split": "unseen"}}]}
     begun, run, keeping = tmp_path / "begun", tmp_path / "run", {"budget": {"keep_every": 100}}
     train(beginning(run_of(mine, **layer)), begun, False, "none")
     train(run_of(mine, **keeping), run, False, "none")
-    (run / "checkpoints").rename(tmp_path / "away")
     mine.write_text(MINE + OTHER)
-    message = refusal(train, run_of(mine, **layer), tmp_path / "new", False, "none", start=begun)
-    assert f"with sampler mine has SHA-256 {sha256(MINE + OTHER)[:12]} here" in message
+    has = f"with sampler mine has SHA-256 {sha256(MINE + OTHER)[:12]} here"
+    words = (
+        f"safetensors belongs to a run with another version of a file under modules: "
+        f"{str(mine)!r} {has} and {sha256(MINE)[:12]} there; restore that version, or use another "
+        "--output"
+    )
+    assert words in refusal(train, run_of(mine, **keeping), run, True, "none")
+    (run / "checkpoints").rename(tmp_path / "away")
     message = refusal(train, run_of(mine, **keeping), run, True, "none")
     assert "run/100/checkpoints/00000001" in message
+    message = refusal(train, run_of(mine, **layer), tmp_path / "new", False, "none", start=begun)
+    assert has in message
 
 
 def test_a_file_counts_where_a_run_uses_what_it_adds(mine, tmp_path):

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from tests.snippets import ROOT, imported
 
@@ -18,16 +21,11 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
 
 
-def canonical(name: str) -> str:
-    """Package names compare without case, and with - for _ and . (PEP 503)."""
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
 def pins(lines: list[str]) -> dict[str, str]:
     """`name==version` lines to {name: version}; any other line fails the test."""
     matches = [re.fullmatch(r"([\w.-]+)==([\w.]+)", line) for line in lines]
     assert all(matches), [line for line, match in zip(lines, matches, strict=True) if not match]
-    return {canonical(match[1]): match[2] for match in matches}
+    return {canonicalize_name(match[1]): match[2] for match in matches}
 
 
 def requirements(file: str = "requirements.txt") -> dict[str, str]:
@@ -36,7 +34,7 @@ def requirements(file: str = "requirements.txt") -> dict[str, str]:
 
 
 def names(requirements: list[str]) -> set[str]:
-    return {canonical(re.match(r"[\w.-]+", line)[0]) for line in requirements}
+    return {canonicalize_name(Requirement(line).name) for line in requirements}
 
 
 OPTIONAL = {group: names(lines) for group, lines in PROJECT["optional-dependencies"].items()}
@@ -76,7 +74,7 @@ def test_every_imported_package_is_a_direct_dependency() -> None:
     site = ROOT / "docs" / "hooks.py"
     packages = packages_distributions()
     needed = {
-        canonical(packages.get(name, [name])[0])
+        canonicalize_name(packages.get(name, [name])[0])
         for name in third_party([path for path in python_sources() if path != site])
     }
     others = {*TRAINERS}.union(*map(OPTIONAL.get, ("sentencepiece", "tensorboard", "trl")))
@@ -105,11 +103,7 @@ def test_lower_bounds_are_the_same_everywhere() -> None:
     assert f"Snakemake {bounds['snakemake']} or newer" in page
     pinned = requirements()
     for name, oldest in bounds.items():
-        assert as_numbers(oldest) <= as_numbers(pinned[canonical(name)]), name
-
-
-def as_numbers(version: str) -> list[int]:
-    return [int(part) for part in version.split(".")]
+        assert Version(oldest) <= Version(pinned[canonicalize_name(name)]), name
 
 
 def lamorels() -> set[str]:

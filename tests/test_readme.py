@@ -208,8 +208,7 @@ def test_every_page_is_named_on_the_first_or_among_the_studies():
     for path in (ROOT / "README.md", index):
         links = re.findall(r"\]\(([\w/.]+\.md)[#)]", path.read_text(encoding="utf-8"))
         named |= {(path.parent / link).resolve() for link in links}
-    unnamed = pages - named
-    assert not unnamed
+    assert not pages - named
 
 
 @pytest.mark.slow

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from magellan.config import RunConfig
+from magellan.jobs.run import train
 from magellan.jobs.stopping import END_TIME, JOB
 from tests import runs
-from tests.faults.injection import Once, install, job
-from tests.runs import SPACE, tables, trained
+from tests.faults.injection import install, job, once
+from tests.runs import SPACE, contents, refusal, tables, trained
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["tests.faults.injection", "magellan.backends.local", "peft"])
@@ -35,6 +36,15 @@ def config(sampler: str = "random", budget=BUDGET, **layer) -> RunConfig:
     return runs.config(sampler, budget={**BUDGET, **budget}, **layer)
 
 
+def refused(run: RunConfig, folder: Path) -> str:
+    """The one-line error of a run that is not gone on with; its folder stays as it is."""
+    before = contents(folder)
+    line = refusal(train, run, folder, resume=True, progress="none")
+    assert contents(folder) == before
+    assert line.startswith(f"--resume: {folder}/checkpoints")
+    return line
+
+
 @pytest.fixture(autouse=True)
 def quick_and_without_limits(monkeypatch):
     """No fsync: a kill, unlike a power failure, loses nothing without. No external time limit."""
@@ -47,7 +57,7 @@ def quick_and_without_limits(monkeypatch):
 def struck(action: Callable[[], None], *where) -> Iterator[None]:
     """An action at a step of a job: (n-th, step, file)."""
     with pytest.MonkeyPatch.context() as patch:
-        install(Once(action, *where), patch.setattr)
+        install(once(action, *where), patch.setattr)
         yield
 
 

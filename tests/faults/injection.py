@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import signal
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -83,20 +83,15 @@ def _struck(method: Callable, name: str, strike: Strike) -> Callable:
     return call
 
 
-@dataclass
-class Once:
+def once(action: Callable[[], None], nth: int, step: str = "", file: str = "") -> Strike:
     """Strikes at the n-th step (from 1) of those with this name and this part of a path."""
+    passed = itertools.count(1)
 
-    action: Callable[[], None]
-    nth: int = 1
-    step: str = ""
-    file: str = ""
+    def strike(name: str, path: str) -> None:
+        if step in ("", name) and file in path and next(passed) == nth:
+            action()
 
-    def __call__(self, step: str, file: str) -> None:
-        if self.step in ("", step) and self.file in file:
-            self.nth -= 1
-            if self.nth == 0:
-                self.action()
+    return strike
 
 
 def job(call: list[str], strikes: list[tuple], errors: str) -> None:
@@ -110,7 +105,7 @@ def job(call: list[str], strikes: list[tuple], errors: str) -> None:
     descriptor = os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for output in (1, 2):
         os.dup2(descriptor, output)
-    own = [Once(partial(os.kill, os.getpid(), number), *where) for number, *where in strikes]
+    own = [once(partial(os.kill, os.getpid(), number), *where) for number, *where in strikes]
     os.fsync = lambda _: None  # a kill, unlike a power cut, loses nothing without it
     install(lambda step, file: [strike(step, file) for strike in own])
     sys.exit(main(call))

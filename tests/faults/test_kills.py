@@ -13,28 +13,8 @@ from tests.faults.promises import AT_ONCE, SAME, SAVED, UNDISTURBED, fault, list
 from tests.runs import contents, tables
 
 # A run of the campaign has about 250 steps, counted by `injection`; an attempt needs 20 to begin.
-MOMENTS = listed(
-    SAME,
-    "SIGKILL at a random moment of a run",
-    [(name, random.Random(i).randint(5, 80)) for name in SAMPLERS for i in range(4)],
-)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("sampler", SAMPLERS)
-def test_killed_at_random_moments(sampler, jobs, undisturbed, tmp_path):
-    for steps in [steps for name, steps in MOMENTS if name == sampler]:
-        jobs.kill(tmp_path, steps, "", "", sampler=sampler)
-        assert not (tmp_path / "manifest.json").exists()
-    assert jobs.finish(tmp_path, sampler) == undisturbed[sampler]
-    assert not list(tmp_path.rglob("*.part"))
-    manifest = json.loads((tmp_path / "manifest.json").read_text())
-    assert manifest["stop_reasons"][-1] == "complete"
-    assert set(manifest["stop_reasons"][:-1]) == {"killed"}
-    assert manifest["attempts"] == len(manifest["stop_reasons"])
-    assert 1 <= manifest["restarts"] < manifest["attempts"]
-
-
+MOMENTS = [(random.Random(i).randint(5, 80), "", "") for i in range(4)]
+listed(SAME, "SIGKILL at a random moment of a run", MOMENTS * len(SAMPLERS))
 WRITES = listed(
     SAME,
     "SIGKILL while a checkpoint, a table or the manifest is written",
@@ -47,12 +27,20 @@ WRITES = listed(
 
 
 @pytest.mark.slow
-def test_killed_while_files_are_written(jobs, undisturbed, tmp_path):
-    for where in WRITES:
-        jobs.kill(tmp_path, *where)
+@pytest.mark.parametrize(
+    ("sampler", "kills"), [*((name, MOMENTS) for name in SAMPLERS), ("random", WRITES)]
+)
+def test_killed_again_and_again(sampler, kills, jobs, undisturbed, tmp_path):
+    for where in kills:
+        jobs.kill(tmp_path, *where, sampler=sampler)
         assert not (tmp_path / "manifest.json").exists()
-    assert jobs.finish(tmp_path) == undisturbed["random"]
+    assert jobs.finish(tmp_path, sampler) == undisturbed[sampler]
     assert not list(tmp_path.rglob("*.part"))
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    assert manifest["stop_reasons"][-1] == "complete"
+    assert set(manifest["stop_reasons"][:-1]) == {"killed"}
+    assert manifest["attempts"] == len(manifest["stop_reasons"])
+    assert 1 <= manifest["restarts"] < manifest["attempts"]
 
 
 STOPS = listed(SAVED, "a signal to stop", ("SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP"))

@@ -44,25 +44,19 @@ class Begun(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """Tables of an uninterrupted run with phases."""
-
-    @cache
-    def of(name):
-        run = config(SAMPLER, phases=PHASES[name])
-        return tables(trained(run, tmp_path_factory.mktemp("whole")))
-
-    return of
-
-
-@pytest.fixture(scope="module")
 def good(tmp_path_factory):
-    """Folders of the first runs."""
-    first = {
+    """Folders of the first runs, and of uninterrupted runs with phases."""
+    runs = {
         "kept": config(SAMPLER, budget={"keep_every": POINT}),
         "ended": beginning(config(SAMPLER, phases=PHASES["ended"])),
+        **{f"whole, {of}": config(SAMPLER, phases=PHASES[of]) for of in PHASES},
     }
-    return cache(lambda name: trained(first[name], tmp_path_factory.mktemp(name)))
+    return cache(lambda name: trained(runs[name], tmp_path_factory.mktemp("good")))
+
+
+@pytest.fixture
+def whole(good):
+    return lambda of: tables(good(f"whole, {of}"))
 
 
 @pytest.fixture
@@ -70,31 +64,27 @@ def begun(good, tmp_path):
     return lambda of: Begun(of, shutil.copytree(good(of), tmp_path / "first"))
 
 
-STEPS = [(of, step) for of in PHASES for step in (1, 12, 30)]
-listed(SAME, "SIGKILL in a run that starts where another one ended, or kept a checkpoint", STEPS)
+STEPS = {"ended": (1, 12, 80), "kept": (1, 12, 30)}
+KILLS = [step for steps in STEPS.values() for step in steps]
+listed(SAME, "SIGKILL in a run that starts where another one ended, or kept a checkpoint", KILLS)
+listed(SAME, "what a run started from is removed", ["ended"])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("of", PHASES)
-def test_killed_after_a_start(of, jobs, whole, begun, tmp_path):
-    first = begun(of)
-    before = contents(first.run)
-    for step in (step for name, step in STEPS if name == of):
-        jobs.kill(tmp_path / "r", step, "", "", sampler=SAMPLER, more=first.options)
-    assert jobs.finish(tmp_path / "r", SAMPLER, first.options) == whole(of)
+def test_killed_after_a_start_which_is_needed_once(of, jobs, whole, begun, tmp_path):
+    first, run = begun(of), tmp_path / "r"
+    before, newest = contents(first.run), first.newest.name
+    for step in STEPS[of]:
+        jobs.kill(run, step, "", "", sampler=SAMPLER, more=first.options)
     assert contents(first.run) == before
-    start = json.loads((tmp_path / "r" / "manifest.json").read_text())["started_from"]
-    assert start["checkpoint"].endswith(first.newest.name)
+    if of == "ended":
+        assert list(run.glob("checkpoints/*.safetensors"))
+        shutil.rmtree(first.run)
+    assert jobs.finish(run, SAMPLER, first.options) == whole(of)
+    start = json.loads((run / "manifest.json").read_text())["started_from"]
+    assert start["checkpoint"].endswith(newest)
     assert start.get("at") == (POINT if of == "kept" else None)
-
-
-@fault(SAME, "what a run started from is removed", "of", ["ended"])
-def test_what_a_run_started_from_is_needed_once(of, jobs, whole, begun, tmp_path):
-    first = begun(of)
-    jobs.kill(tmp_path / "r", 80, "", "", sampler=SAMPLER, more=first.options)
-    assert list((tmp_path / "r" / "checkpoints").glob("*.safetensors"))
-    shutil.rmtree(first.run)
-    assert jobs.finish(tmp_path / "r", SAMPLER, first.options) == whole(of)
 
 
 @pytest.mark.slow

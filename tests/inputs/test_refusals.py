@@ -257,7 +257,7 @@ combine RUN --output OUT --experiment '{"preset": "smoke", "samplers": ["random"
 """),
 }
 
-evaluation = partial(cell, "evaluation.csv")
+evaluation, manifest = partial(cell, "evaluation.csv"), partial(put, MANIFEST)
 TABLES = {
     "columns are | allowed: sampler, variant, goal_space, seed, update": replaced(
         "evaluation.csv", "update,step", "step,update"
@@ -276,10 +276,7 @@ TABLES = {
     "evaluation.csv: step falls to 0 for | 'random' | order of training": evaluation(
         "step", "99999999"
     ),
-}
-
-manifest = partial(put, MANIFEST)
-MANIFESTS = {
+    # The manifest.
     "'runs' | twice": content(MANIFEST, b'{"runs": [], "runs": []}'),
     "no run | seed 7": manifest("experiment.seeds", [0, 1, 7]),
     "runs.0.schema_version: 1 | older version | allowed: 2": manifest("runs.0.schema_version", 1),
@@ -361,6 +358,13 @@ def refused(capfd, monkeypatch):
     return run
 
 
+def spoiled(folder: Path, into: Path, change: Change) -> Path:
+    """A changed copy of a folder."""
+    copy = shutil.copytree(folder, into / "spoiled")
+    change(copy)
+    return copy
+
+
 def case_of(mapping):
     """Parametrise by the cases of a mapping, named by their truncated keys."""
     return pytest.mark.parametrize("case", mapping, ids=lambda case: case[:60])
@@ -370,8 +374,7 @@ def case_of(mapping):
 def test_experiment_file(case, tmp_path, refused):
     path = tmp_path / "experiment.yaml"
     path.write_text(unescaped(case) + "\n")
-    words = EXPERIMENTS[case]
-    refused(magellan.cli.main, ["check", path, "--run-modules"], words)
+    refused(magellan.cli.main, ["check", path, "--run-modules"], EXPERIMENTS[case])
 
 
 @case_of(RUNS)
@@ -405,9 +408,9 @@ def test_command_line_of_the_analysis(case, places, tmp_path, refused):
     assert contents(places["SOURCE"]) == before
 
 
-@case_of(TABLES | MANIFESTS)
-def test_combined_tables(case, places, spoiled, tmp_path, refused):
-    folder = spoiled(places["TABLES"], (TABLES | MANIFESTS)[case])
+@case_of(TABLES)
+def test_combined_tables(case, places, tmp_path, refused):
+    folder = spoiled(places["TABLES"], tmp_path, TABLES[case])
     before = contents(folder)
     refused(analysis.__main__.main, ["statistics", folder, tmp_path / "out"], case)
     assert not (tmp_path / "out").exists()
@@ -424,8 +427,8 @@ def test_folder_to_train_in(name, tmp_path, refused):
 
 
 @case_of(BACKBONE_FILES | BACKBONE_MODELS)
-def test_backbone(case, spoiled, tmp_path, refused):
-    model = spoiled(ZOO_MINI, (BACKBONE_FILES | BACKBONE_MODELS)[case])
+def test_backbone(case, tmp_path, refused):
+    model = spoiled(ZOO_MINI, tmp_path, (BACKBONE_FILES | BACKBONE_MODELS)[case])
     arguments = [*SMALL, "--output", tmp_path / "run", "--set", f"backbone.model={model}"]
     refused(magellan.cli.main, arguments, "backbone.model | allowed", str(model)[:40], case)
     if case in BACKBONE_FILES:
@@ -476,19 +479,6 @@ def places(tmp_path_factory) -> dict[str, Path]:
     }
 
 
-@pytest.fixture
-def spoiled(tmp_path):
-    """Copy a folder into the test's own, change it and return the copy."""
-
-    def spoil(folder: Path, change) -> Path:
-        copy = tmp_path / "spoiled"
-        shutil.copytree(folder, copy)
-        change(copy)
-        return copy
-
-    return spoil
-
-
 def outcome(function, *arguments):
     """Return a function's result, or its one-line error."""
     try:
@@ -501,7 +491,6 @@ JUNK = st.one_of(
     st.none(),
     st.booleans(),
     st.integers(),
-    st.integers(-(2**70), 2**70),
     st.floats(),
     st.text(max_size=8),
     st.binary(max_size=4),
@@ -514,20 +503,17 @@ KEYS = dict.fromkeys([*DEFAULTS, *flat_keys(DEFAULTS)])
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_any_value_of_a_run_key_is_taken_or_refused_by_key(key):
-    @settings(max_examples=25)
-    @given(JUNK)
-    def check(value):
-        config, line = outcome(resolve_run, "smoke", [nested(key.split("."), value)])
-        if config is None:
-            # Of two incompatible keys either may be named first.
-            assert line.startswith(("goal_space = ", key)) or f" {key} = " in line
-        else:
-            text = json.dumps(config.model_dump(mode="json"), allow_nan=False)
-            assert type(config).model_validate(json.loads(text)) == config
-            assert len(identity(config)) == 16
-
-    check()
+@settings(max_examples=25)
+@given(value=JUNK)
+def test_any_value_of_a_run_key_is_taken_or_refused_by_key(key, value):
+    config, line = outcome(resolve_run, "smoke", [nested(key.split("."), value)])
+    if config is None:
+        # Of two incompatible keys either may be named first.
+        assert line.startswith(("goal_space = ", key)) or f" {key} = " in line
+    else:
+        text = json.dumps(config.model_dump(mode="json"), allow_nan=False)
+        assert type(config).model_validate(json.loads(text)) == config
+        assert len(identity(config)) == 16
 
 
 YAML_TEXT = st.one_of(

@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,26 +28,26 @@ if TYPE_CHECKING:
 
 Arguments = argparse.Namespace
 Function = Callable[[Arguments], None]
-Option = tuple[tuple[str, ...], dict[str, Any]]
+Option = Callable[[argparse.ArgumentParser], Any]
 
-COMMANDS: dict[str, tuple[str, Sequence[Option], Function]] = {}
-"""Help, arguments and function of each command, by name."""
+PARSER = ArgumentParser(prog="python -m analysis", description=__doc__)
+SUBPARSERS = PARSER.add_subparsers(required=True, metavar="COMMAND")
 
-
-def option(*names: str, **settings: Any) -> Option:
-    """An argument of a command, with the settings of `add_argument`."""
-    return names, settings
-
-
+option: Callable[..., Option] = partial(methodcaller, "add_argument")
 path, output = partial(option, type=file_path), partial(option, type=new_file)
-"""An argument that is a file or folder, and one that is a file to write."""
+"""Arguments of a command: any, a file or folder, and a file to write."""
 
 
-def command(name: str, text: str, *options: Option) -> Callable[[Function], Function]:
-    """Decorate the function of a command."""
+def command(*options: Option) -> Callable[[Function], Function]:
+    """Decorate the function of a command `_NAME`; its docstring is the help."""
 
     def add(function: Function) -> Function:
-        COMMANDS[name] = text, options, function
+        text = str(function.__doc__)
+        text = text[0].lower() + text[1:].rstrip(".")
+        subparser = SUBPARSERS.add_parser(function.__name__[1:], help=text)
+        subparser.set_defaults(run=function)
+        for add_to in options:
+            add_to(subparser)
         return function
 
     return add
@@ -55,7 +56,6 @@ def command(name: str, text: str, *options: Option) -> Callable[[Function], Func
 TABLES = path("tables", help="folder of combined tables")
 FOLDER = path("folder", help="results folder of an experiment, or a folder of combined tables")
 STEM = output("--stem", required=True, help="path without .png and .pdf (required)")
-OPTIONAL_STEM = output("--stem", help="draw it too: path without .png and .pdf (default: no)")
 MODULES = option(
     "--module",
     action="append",
@@ -84,12 +84,11 @@ def _print(arguments: Arguments, tables: Iterable[printing.Table], note: str = "
     print(printing.render(tables, arguments.format, note), end="")
 
 
-def _save(stem: Path | None, draw: Callable[..., Figure], *values: Any) -> None:
+def _save(stem: Path, draw: Callable[..., Figure], *values: Any) -> None:
     from analysis.figures import style
 
-    if stem is not None:
-        for path in style.save(style.draw_frozen(draw, *values), stem):
-            print(path)
+    for path in style.save(style.draw_frozen(draw, *values), stem):
+        print(path)
 
 
 def _load_folder(folder: Path, names: Sequence[str]) -> tuple[Results, dict[str, pd.DataFrame]]:
@@ -107,8 +106,6 @@ def _load_folder(folder: Path, names: Sequence[str]) -> tuple[Results, dict[str,
 
 
 @command(
-    "combine",
-    "stack the tables of finished runs",
     path("runs", nargs="+", help="folders of runs"),
     option("--experiment", required=True, help="configuration of the grid, as JSON (required)"),
     path("--output", required=True, help="folder of the combined tables (required)"),
@@ -120,6 +117,7 @@ def _load_folder(folder: Path, names: Sequence[str]) -> tuple[Results, dict[str,
     ),
 )
 def _combine(arguments: Arguments) -> None:
+    """Stack the tables of finished runs."""
     experiment = parse_json(arguments.experiment, "--experiment:")
     validated(GridManifest, experiment, "--experiment: ")
     try:
@@ -136,31 +134,24 @@ def _combine(arguments: Arguments) -> None:
         print(coverage.describe_missing(results.manifest["missing"], arguments.allow_incomplete))
 
 
-@command(
-    "unpack",
-    "write the runs of combined tables as run folders, to continue from them",
-    TABLES,
-    path("target", help="results folder of the experiment (required)"),
-)
+@command(TABLES, path("target", help="results folder of the experiment (required)"))
 def _unpack(arguments: Arguments) -> None:
+    """Write the runs of combined tables as run folders, to continue from them."""
     written, existing = store.unpack(arguments.tables, arguments.target)
     print(f"{written} runs written to {arguments.target}, {existing} were there")
 
 
 @command(
-    "share",
-    "leave runs of combined tables to folders beside them that have the same runs",
     TABLES,
     path("others", nargs="*", help="folders that hold these runs (default: none, all are written)"),
 )
 def _share(arguments: Arguments) -> None:
+    """Leave runs of combined tables to folders beside them that have the same runs."""
     shared = store.share(arguments.tables, arguments.others)
     print(f"{shared} runs left to {len(arguments.others)} folders beside {arguments.tables}")
 
 
 @command(
-    "statistics",
-    "compute the statistics",
     TABLES,
     path("output", help="folder of the statistics"),
     option(
@@ -172,6 +163,7 @@ def _share(arguments: Arguments) -> None:
     MODULES,
 )
 def _statistics(arguments: Arguments) -> None:
+    """Compute the statistics."""
     from analysis.statistics import summaries
 
     load_modules(arguments.module)
@@ -184,8 +176,6 @@ def _statistics(arguments: Arguments) -> None:
 
 
 @command(
-    "figure",
-    "draw one figure as PNG and PDF",
     option("name", help="its name, such as success_by_category"),
     path("--tables", required=True, help="folder of combined tables (required)"),
     path("--statistics", required=True, help="folder of the statistics (required)"),
@@ -194,6 +184,7 @@ def _statistics(arguments: Arguments) -> None:
     MODULES,
 )
 def _figure(arguments: Arguments) -> None:
+    """Draw one figure as PNG and PDF."""
     from analysis import figures
     from analysis.figures import style
     from analysis.statistics import summaries
@@ -208,8 +199,6 @@ def _figure(arguments: Arguments) -> None:
 
 
 @command(
-    "pictures",
-    "redraw the pictures beside committed tables",
     path("folder", help="folder with tables and pictures below it"),
     option(
         "--check",
@@ -218,6 +207,7 @@ def _figure(arguments: Arguments) -> None:
     ),
 )
 def _pictures(arguments: Arguments) -> None:
+    """Redraw the pictures beside committed tables."""
     from analysis.report import pictures
 
     stale = []
@@ -234,22 +224,18 @@ def _pictures(arguments: Arguments) -> None:
         )
 
 
-@command("summary", "print the main numbers of an experiment", FOLDER, FORMAT)
+@command(FOLDER, FORMAT)
 def _summary(arguments: Arguments) -> None:
+    """Print the main numbers of an experiment."""
     from analysis.report import summary
 
     results, statistics = _load_folder(arguments.folder, summary.STATISTICS)
     _print(arguments, summary.tables(results, statistics), summary.note(results))
 
 
-@command(
-    "page",
-    "write the summary page: the finding, figures and numbers",
-    FOLDER,
-    output("html", help="HTML file to write, with a JSON file beside it"),
-    MODULES,
-)
+@command(FOLDER, output("html", help="HTML file to write, with a JSON file beside it"), MODULES)
 def _page(arguments: Arguments) -> None:
+    """Write the summary page: the finding, figures and numbers."""
     from analysis.report import summary, summary_page
 
     if arguments.html.suffix == ".json":
@@ -263,8 +249,6 @@ def _page(arguments: Arguments) -> None:
 
 
 @command(
-    "compare",
-    "compare algorithms of an experiment, paired by seed",
     TABLES,
     option(
         "contrasts",
@@ -287,6 +271,7 @@ def _page(arguments: Arguments) -> None:
     FORMAT,
 )
 def _compare(arguments: Arguments) -> None:
+    """Compare algorithms of an experiment, paired by seed."""
     from analysis.statistics import contrasts
     from analysis.studies import estimation
 
@@ -309,16 +294,15 @@ def _compare(arguments: Arguments) -> None:
 # --- studies --------------------------------------------------------------------------------------
 
 
-@command("behaviour", "print practice, predictions and their lag, by sampler", TABLES, FORMAT)
+@command(TABLES, FORMAT)
 def _behaviour(arguments: Arguments) -> None:
+    """Print practice, predictions and their lag, by sampler."""
     from analysis.studies import behaviour
 
     _print(arguments, behaviour.tables(store.load(arguments.tables)))
 
 
 @command(
-    "estimation",
-    "print the error of every estimator, and the episodes played to estimate",
     TABLES,
     against("evaluated_buckets if all runs have it, else observed"),
     option(
@@ -327,10 +311,11 @@ def _behaviour(arguments: Arguments) -> None:
         default="train",
         help="training goals, or unseen ones, only against observed success (default: %(default)s)",
     ),
-    OPTIONAL_STEM,
+    output("--stem", help="draw it too: path without .png and .pdf (default: no)"),
     FORMAT,
 )
 def _estimation(arguments: Arguments) -> None:
+    """Print the error of every estimator, and the episodes played to estimate."""
     from analysis.figures.estimation import draw
     from analysis.studies import estimation
 
@@ -338,12 +323,11 @@ def _estimation(arguments: Arguments) -> None:
     truth = estimation.choose_truth(results, arguments.against, arguments.split)
     frame = estimation.table(results, truth, arguments.split)
     _print(arguments, estimation.tables(results, frame))
-    _save(arguments.stem, draw, results, frame)
+    if arguments.stem is not None:
+        _save(arguments.stem, draw, results, frame)
 
 
 @command(
-    "embeddings",
-    "draw an estimator's hidden states of goals",
     path("folder", help="output folder of python -m magellan embed (required)"),
     option(
         "--by",
@@ -355,26 +339,21 @@ def _estimation(arguments: Arguments) -> None:
     STEM,
 )
 def _embeddings(arguments: Arguments) -> None:
+    """Draw an estimator's hidden states of goals."""
     from analysis.figures.embeddings import draw, load
 
     _save(arguments.stem, draw, load(arguments.folder), arguments.by)
 
 
-@command(
-    "axes",
-    "print where each sampler breaks on a simulated learner",
-    path("table", help="CSV file of python -m magellan axes"),
-    FORMAT,
-)
+@command(path("table", help="CSV file of python -m magellan axes"), FORMAT)
 def _axes(arguments: Arguments) -> None:
+    """Print where each sampler breaks on a simulated learner."""
     from analysis.studies import axes
 
     _print(arguments, axes.tables(axes.load(arguments.table)))
 
 
 @command(
-    "claims",
-    "print claims of the paper and of others, each with its verdict",
     path(
         "--claims", help="file of claims and their criteria (default: analysis/report/claims.yaml)"
     ),
@@ -386,6 +365,7 @@ def _axes(arguments: Arguments) -> None:
     FORMAT,
 )
 def _claims(arguments: Arguments) -> None:
+    """Print claims of the paper and of others, each with its verdict."""
     from analysis.report import claims
 
     loaded = claims.load(arguments.claims or claims.DEFAULT)
@@ -393,8 +373,6 @@ def _claims(arguments: Arguments) -> None:
 
 
 @command(
-    "leaderboard",
-    "write the leaderboard from committed tables: a block of a page, a CSV and a picture",
     path(
         "--reference",
         default=Path("results/reference"),
@@ -407,6 +385,7 @@ def _claims(arguments: Arguments) -> None:
     ),
 )
 def _leaderboard(arguments: Arguments) -> None:
+    """Write the leaderboard from committed tables: a block of a page, a CSV and a picture."""
     from analysis.report import leaderboard, pictures
 
     rows, numbers = leaderboard.rows(arguments.reference), arguments.reference / "leaderboard.csv"
@@ -418,21 +397,10 @@ def _leaderboard(arguments: Arguments) -> None:
 # --- the program ----------------------------------------------------------------------------------
 
 
-def _parser() -> ArgumentParser:
-    parser = ArgumentParser(prog="python -m analysis", description=__doc__)
-    parsers = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, (text, options, function) in COMMANDS.items():
-        subparser = parsers.add_parser(name, help=text)
-        subparser.set_defaults(run=function)
-        for names, settings in options:
-            subparser.add_argument(*names, **settings)
-    return parser
-
-
 def main(argv: list[str] | None = None) -> int:
     """Run one command; exit status 2 and one line on standard error for bad input."""
     try:
-        arguments = _parser().parse_args(argv)
+        arguments = PARSER.parse_args(argv)
         arguments.run(arguments)
         sys.stdout.flush()
     except (InputError, StorageError) as error:

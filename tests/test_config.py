@@ -7,7 +7,7 @@ import types
 import pytest
 import yaml
 
-from analysis.__main__ import _parser as analysis_parser
+from analysis.__main__ import PARSER
 from magellan.cli import _parser as magellan_parser
 from magellan.cli import main
 from magellan.config import flat_keys, phases_of, resolve_run
@@ -127,7 +127,7 @@ def test_each_run_can_draw_its_own_goals() -> None:
 
 
 def test_help_states_the_default():
-    for parser in (magellan_parser(), analysis_parser()):
+    for parser in (magellan_parser(), PARSER):
         (choice,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
         for name, of in choice.choices.items():
             assert of.format_help()

@@ -112,30 +112,18 @@ def _predicted(
     return rows_where(frame, estimator=candidates[0])
 
 
-def _errors(results: Results, term: Term, space: str, split: str) -> pd.DataFrame:
-    """Mean over evaluations of |predicted competence - observed success|, with impossible goals."""
-    frame = _predicted("error", summaries.calibration(results), results, term, space, split)
-    errors = frame.pivot_table(index="seed", columns="category", values="mean_absolute_error")
-    return errors[[name for name in results.categories.names if name in errors.columns]]
-
-
 def around_collapses(
-    results: Results,
-    term: Term,
-    space: str,
-    split: str,
-    later: int = AFTER,
-    elsewhere: bool = False,
+    results: Results, term: Term, space: str, split: str, elsewhere: bool = False
 ) -> pd.DataFrame:
     """An estimator's learning progress at the first collapse of each category that has one.
 
     Evaluations of the first `BURN_IN` of training do not count. Collapses without one before, or
-    without `later` more after the one that shows them, are left out. With `elsewhere`, instead: of
+    without `AFTER` more after the one that shows them, are left out. With `elsewhere`, instead: of
     each category that never collapses in a run, at the times of all those collapses.
 
     Returns:
         Columns `seed`, `category`, `shown` (training length at the evaluation that shows the
-        collapse), `at` (largest from there to the `later` next ones), `before` (largest before).
+        collapse), `at` (largest from there to the `AFTER` next ones), `before` (largest before).
     """
     frame = _predicted("collapse", results.tables["competence"], results, term, space, split)
     frame = frame.set_index(["seed", "category", results.unit_column]).sort_index()
@@ -150,19 +138,10 @@ def around_collapses(
         key = seeds[run], names[category]
         progress = frame.loc[key, "learning_progress"].reindex(points).to_numpy()
         for shown in first[falls].tolist() if elsewhere else [first[run, category]]:
-            before, at = progress[:shown][settled[:shown]], progress[shown : shown + 1 + later]
-            if len(before) and len(at) > later:
+            before, at = progress[:shown][settled[:shown]], progress[shown : shown + 1 + AFTER]
+            if len(before) and len(at) > AFTER:
                 rows.append((*key, points[shown], at.max(), before.max()))
     return pd.DataFrame(rows, columns=["seed", "category", "shown", "at", "before"])
-
-
-def _collapses(results: Results, term: Term, space: str, split: str) -> pd.DataFrame:
-    """`at` minus `before` of `around_collapses`; NaN without a collapse."""
-    found = around_collapses(results, term, space, split)
-    found["difference"] = found["at"] - found["before"]
-    table = found.pivot_table(index="seed", columns="category", values="difference")
-    seeds = results.seeds_of(term.algorithm(results), space)
-    return table.reindex(seeds, columns=list(matrices.evaluated_categories(results, space, split)))
 
 
 def scores(
@@ -179,10 +158,17 @@ def scores(
     """
     space = term.goal_space or goal_space or results.goal_spaces[0]
     algorithm = term.algorithm(results)
-    if of == "error":
-        return _errors(results, term, space, split)
-    if of == "collapse":
-        return _collapses(results, term, space, split)
+    if of == "error":  # also of impossible goals
+        frame = _predicted(of, summaries.calibration(results), results, term, space, split)
+        errors = frame.pivot_table(index="seed", columns="category", values="mean_absolute_error")
+        return errors[[name for name in results.categories.names if name in errors.columns]]
+    names = list(matrices.evaluated_categories(results, space, split))
+    seeds = results.seeds_of(algorithm, space)
+    if of == "collapse":  # NaN without one
+        found = around_collapses(results, term, space, split)
+        found["difference"] = found["at"] - found["before"]
+        table = found.pivot_table(index="seed", columns="category", values="difference")
+        return table.reindex(seeds, columns=names)
     if of == "gain":
         curves = matrices.success_curves(results, algorithm, space, split)
         values = curves[..., -1] - curves[..., 0]
@@ -190,8 +176,7 @@ def scores(
         values = means_at_equal_length(results, algorithm, space, split)
     else:
         values = matrices.score_matrices(results, algorithm, space, split)["area"]
-    names = list(matrices.evaluated_categories(results, space, split))
-    return pd.DataFrame(values, results.seeds_of(algorithm, space), names)
+    return pd.DataFrame(values, seeds, names)
 
 
 def total(terms: Sequence[Term], sides: Sequence[pd.DataFrame | pd.Series]) -> pd.DataFrame:
@@ -208,10 +193,9 @@ def is_tested(terms: Sequence[Term], of: str) -> bool:
 def mean_of(values: Matrix, terms: Sequence[Term], of: str) -> Interval:
     """Mean of a contrast's numbers (seeds,) and its interval."""
     if is_tested(terms, of):
-        return sign_flip_test(values, BOOTSTRAP.confidence, BOOTSTRAP.seed).interval
+        return sign_flip_test(values).interval
     added = sum(term.sign > 0 for term in terms)
-    estimate = intervals.mean_estimate(values[:, None], BOOTSTRAP, (added - len(terms), added))
-    return Interval(*(float(number[0]) for number in (estimate.value, estimate.low, estimate.high)))
+    return intervals.mean_interval(values, BOOTSTRAP, (added - len(terms), added))
 
 
 # --- comparisons --------------------------------------------------------------------------------
@@ -257,7 +241,7 @@ def compare(
             p = np.nan
             if is_tested(terms, of):
                 values = total(terms, sides).mean(axis=1).dropna().to_numpy()
-                p = sign_flip_test(values, seed=BOOTSTRAP.seed).p if len(values) else np.nan
+                p = sign_flip_test(values).p if len(values) else np.nan
             compared.append(Compared(text, terms, space, split, sides, p))
     together = matrices.settings(results).family == "question"
     families = [(one.goal_space, "" if together else one.split) for one in compared]

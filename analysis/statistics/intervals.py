@@ -74,14 +74,39 @@ class Estimate:
 
 
 def mean_estimate(values: Matrix, bootstrap: Bootstrap, bounds: Bounds = RATE) -> Estimate:
-    """Mean of each column with its studentised interval: (runs, columns) to (columns,)."""
+    """Mean of each column with its studentised interval: (runs, columns) to (columns,).
+
+    Bootstrap-t: quantiles of shift / standard error over the resamples; clipped to `bounds`. A
+    resample without spread counts as infinite. If these reach into a tail (three runs or fewer),
+    Student's t quantiles are used instead.
+    """
+    from scipy.stats import t as student
+
     check_scores(values)
     value = values.mean(axis=0)
     if len(values) == 1:
         return _estimate(value, np.nan, np.nan, SINGLE)
-    (weights,) = resample_weights((len(values),), bootstrap.repetitions, bootstrap.seed)
-    means, variances = _resample(values, weights)
-    return _studentised(value, values, means, variances, bootstrap, bounds)
+    equal = np.ptp(values, axis=0) <= ROUNDING
+    error = np.where(equal, 0.0, values.std(axis=0, ddof=1) / np.sqrt(len(values)))
+    shifts, errors = _resample(values - value, error, bootstrap)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = np.where(shifts == 0.0, 0.0, shifts / errors)
+    ratios.sort(axis=0)
+    index = int(bootstrap.tail * len(ratios) + ROUNDING)
+    low, high = ratios[index], ratios[-1 - index]
+    usable = np.isfinite(low) & np.isfinite(high)
+    quantile = student.ppf(1.0 - bootstrap.tail, len(values) - 1)
+    low, high = np.where(usable, low, -quantile), np.where(usable, high, quantile)
+    method = np.where(usable, STUDENTISED, STUDENT_T).astype(object)
+    method[equal] = EQUAL
+    low, high = (value - np.where(equal, 0.0, ratio) * error for ratio in (high, low))
+    return Estimate(value, np.clip(low, *bounds), np.clip(high, *bounds), method)
+
+
+def mean_interval(values: Matrix, bootstrap: Bootstrap, bounds: Bounds = RATE) -> Interval:
+    """`mean_estimate` of one number of each run: (runs,)."""
+    estimate = mean_estimate(values[:, None], bootstrap, bounds)
+    return Interval(*(float(number[0]) for number in (estimate.value, estimate.low, estimate.high)))
 
 
 def percentile_estimate(
@@ -128,68 +153,23 @@ def resample_rows(
 
 
 @functools.lru_cache(maxsize=64)
-def resample_weights(sizes: tuple[int, ...], repetitions: int, seed: int) -> tuple[Matrix, ...]:
-    """Share of each run in every resample, one (repetitions, runs) array per sample."""
-    rows = resample_rows(sizes, repetitions, seed)
-    return tuple(
-        (drawn[:, :, None] == np.arange(size)).mean(axis=1)
-        for drawn, size in zip(rows, sizes, strict=True)
-    )
+def resample_weights(size: int, repetitions: int, seed: int) -> Matrix:
+    """Share of each run in every resample: (repetitions, runs)."""
+    (rows,) = resample_rows((size,), repetitions, seed)
+    return (rows[:, :, None] == np.arange(size)).mean(axis=1)
 
 
-def _resample(values: Matrix, weights: Matrix) -> tuple[Matrix, Matrix]:
-    """Shift of the mean and squared standard error of each resample, both (resamples, columns).
+def _resample(centred: Matrix, error: Matrix, bootstrap: Bootstrap) -> tuple[Matrix, Matrix]:
+    """Shift of the mean and its standard error in each resample, both (resamples, columns).
 
-    Shifts and variances that are rounding error become exactly 0.
+    What is rounding error beside `error`, that of all runs, becomes exactly 0.
     """
-    centred = values - values.mean(axis=0)
+    weights = resample_weights(len(centred), bootstrap.repetitions, bootstrap.seed)
     shifts = weights @ centred
-    variances = (weights @ centred**2 - shifts**2) / (len(values) - 1)
-    limit = DEGENERATE * _standard_error(values)
-    return (
-        np.where(np.abs(shifts) > limit, shifts, 0.0),
-        np.where(variances > limit**2, variances, 0.0),
-    )
-
-
-def _standard_error(values: Matrix) -> Matrix:
-    """Standard error of the mean of each column; exactly 0 if all runs are equal."""
-    error = values.std(axis=0, ddof=1) / np.sqrt(len(values))
-    return np.where(np.ptp(values, axis=0) > ROUNDING, error, 0.0)
-
-
-# --- intervals ----------------------------------------------------------------------------------
-
-
-def _studentised(
-    value: Matrix,
-    values: Matrix,
-    shifts: Matrix,
-    variances: Matrix,
-    bootstrap: Bootstrap,
-    bounds: Bounds,
-) -> Estimate:
-    """Bootstrap-t: quantiles of shift / standard error over the resamples; clipped to `bounds`.
-
-    A resample without spread counts as infinite. If these reach into a tail (three runs or fewer),
-    Student's t quantiles are used instead.
-    """
-    from scipy.stats import t as student
-
-    error, errors = _standard_error(values), np.sqrt(variances)
-    infinite = np.where(shifts == 0.0, 0.0, np.copysign(np.inf, shifts))
-    ratios = np.where(errors > 0.0, shifts / np.where(errors > 0.0, errors, 1.0), infinite)
-    ratios.sort(axis=0)
-    index = int(bootstrap.tail * len(ratios) + ROUNDING)
-    low, high = ratios[index], ratios[-1 - index]
-    usable = np.isfinite(low) & np.isfinite(high)
-    quantile = student.ppf(1.0 - bootstrap.tail, len(values) - 1)
-    low, high = np.where(usable, low, -quantile), np.where(usable, high, quantile)
-    method = np.where(usable, STUDENTISED, STUDENT_T).astype(object)
-    equal = error == 0.0
-    method[equal] = EQUAL
-    low, high = (value - np.where(equal, 0.0, ratio) * error for ratio in (high, low))
-    return Estimate(value, np.clip(low, *bounds), np.clip(high, *bounds), method)
+    variances = (weights @ centred**2 - shifts**2) / (len(centred) - 1)
+    limit = DEGENERATE * error
+    errors = np.sqrt(np.where(variances > limit**2, variances, 0.0))
+    return np.where(np.abs(shifts) > limit, shifts, 0.0), errors
 
 
 def _estimate(value: Matrix, low: Any, high: Any, method: str) -> Estimate:
@@ -413,7 +393,7 @@ def _signs(pairs: int, seed: int) -> tuple[Matrix, bool]:
     return np.random.default_rng(seed).choice((1.0, -1.0), (DRAWN, pairs)), False
 
 
-def holm(p_values: Matrix) -> Matrix:
+def holm(p_values: Sequence[float] | Matrix) -> Matrix:
     """Holm's correction of p values (tests,) for the family-wise error rate; NaN is no test."""
     from statsmodels.stats.multitest import multipletests
 

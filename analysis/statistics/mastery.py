@@ -9,12 +9,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from analysis.statistics import intervals, matrices
-from analysis.statistics.intervals import Bootstrap, Matrix
+from analysis.statistics.intervals import Matrix
 from analysis.statistics.matrices import Row
 from analysis.statistics.registry import register_statistic
 from analysis.tables.grid import Algorithm
 from analysis.tables.results import Results
-from magellan.core.errors import InputError
 
 MASTERY_COLUMNS = (
     *("goal_space", "split", "category", "sampler", "variant", "runs", "mastered"),
@@ -53,29 +52,19 @@ def mastery(results: Results) -> pd.DataFrame:
         is_compared = algorithm != reference and reference in results.algorithms_in(goal_space)
         rivals = times_of(results, reference, goal_space, split) if is_compared else {}
         for category, times in times_of(results, algorithm, goal_space, split).items():
-            names = dict(
-                zip(MASTERY_COLUMNS[:5], (goal_space, split, category, *algorithm), strict=True)
-            )
-            rows.append(names | _summary(times, limit, bootstrap))
+            values, mastered = times
+            estimate = intervals.mean_estimate(values[:, None], bootstrap, (0.0, limit))
+            row: Row = dict(zip(FAMILY, (goal_space, split, category), strict=True))
+            row |= {**algorithm._asdict(), "mastered": int(mastered.sum()), "limit": limit}
+            row |= matrices.interval_of(estimate, 0, (len(values), 1), bootstrap)
+            row["restricted_mean"] = estimate.value[0]
+            row["median"] = median_time(kaplan_meier(values, mastered))
             if category in rivals:
-                test = log_rank(rivals[category], times)
-                rows[-1] |= {"log_rank": test.statistic, "p": test.p}
+                row["log_rank"], row["p"] = log_rank(rivals[category], times)
+            rows.append(row)
     frame = pd.DataFrame(rows, columns=list(MASTERY_COLUMNS))
     frame["p_holm"] = frame.groupby(FAMILY)["p"].transform(intervals.holm)
     return frame
-
-
-def _summary(times: Times, limit: float, bootstrap: Bootstrap) -> Row:
-    values, mastered = times
-    estimate = intervals.mean_estimate(values[:, None], bootstrap, (0.0, limit))
-    steps = kaplan_meier(values, mastered)
-    return {
-        "mastered": int(mastered.sum()),
-        "restricted_mean": estimate.value[0],
-        **matrices.interval_of(estimate, 0, (len(values), 1), bootstrap),
-        "median": median_time(steps),
-        "limit": limit,
-    }
 
 
 # --- survival analysis; a run that never masters is censored at its last evaluation ---
@@ -145,8 +134,6 @@ def log_rank(first: Times, second: Times) -> LogRank:
     """
     from scipy.stats import CensoredData, logrank
 
-    if not len(first[0]) or not len(second[0]):
-        raise InputError("log-rank test: a group without runs")
     groups = (
         CensoredData(uncensored=times[mastered], right=times[~mastered])
         for times, mastered in (first, second)

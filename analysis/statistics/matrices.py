@@ -188,8 +188,6 @@ def probability_of_improvement(first: Matrix, second: Matrix) -> Matrix:
     Ties count one half. Equal to rliable's metric, which runs a Mann-Whitney test for each task and
     resample and is about a hundred times slower.
     """
-    if first.shape[-1] != second.shape[-1]:
-        raise InputError(f"scores: {first.shape[-1]} tasks against {second.shape[-1]}")
     difference = np.sign(first[..., :, None, :] - second[..., None, :, :])
     return 0.5 + 0.5 * difference.mean(axis=(-3, -2, -1))[..., None]
 
@@ -212,10 +210,9 @@ def calibration_error(
         perfect prediction would have.
     """
     difference, weights = predicted - observed, training_weights(lengths)
-    standard_errors = np.sqrt(observed * (1.0 - observed) / episodes)
     return {
         "bias": float(difference @ weights),
         "mean_absolute_error": float(np.abs(difference) @ weights),
         "root_mean_square_error": float(np.sqrt(difference**2 @ weights)),
-        "standard_error": float(standard_errors @ weights),
+        "standard_error": float(np.sqrt(observed * (1.0 - observed) / episodes) @ weights),
     }

@@ -59,12 +59,10 @@ def until_mastery(results: Results, algorithm: Algorithm, goal_space: str) -> pd
         at, mastered = mastery_times(curves[:, column], episodes[:, column])
         windows = [counts[[category]].loc[seed] for seed in seeds]
         before = [practised_until(*both).item() for both in zip(windows, at, strict=True)]
-        values = {"seed": seeds, "mastered": mastered, "episode": at, "before": before}
-        values |= {
-            "end": episodes[:, column, -1],
-            "practice": [one.sum().item() for one in windows],
-        }
-        parts.append(pd.DataFrame(values).assign(category=category))
+        rows = pd.DataFrame({"seed": seeds, "mastered": mastered, "episode": at, "before": before})
+        rows["end"] = episodes[:, column, -1]
+        rows["practice"] = [one.sum().item() for one in windows]
+        parts.append(rows.assign(category=category))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -212,14 +210,19 @@ def _shares(counts: pd.DataFrame) -> np.ndarray:
 
 def explored_shares(results: Results, algorithm: Algorithm, goal_space: str) -> Shares | None:
     """Share of each category among the goals that exploration draws; None if unknown."""
-    counts = goal_counts(results, algorithm, goal_space) or {}
-    explored = {explored_in(run["config"], algorithm) for run in results.manifests_of(algorithm)}
-    if counts and explored == {"goals"}:
-        return {name: count / sum(counts.values()) for name, count in counts.items()}
-    if counts and explored == {"categories"}:
-        filled = sum(count > 0 for count in counts.values())
-        return {name: float(count > 0) / filled for name, count in counts.items()}
-    return None
+    spec, counts = SAMPLERS.get(algorithm.sampler), goal_counts(results, algorithm, goal_space)
+    if spec is None or counts is None:
+        return None
+    explored = set()
+    for config in (run["config"] for run in results.manifests_of(algorithm)):
+        estimator = (config.get("samplers") or {}).get("estimator") or spec.estimator
+        settings = spec.settings.model_construct(**config.get(spec.section, {}))
+        explored.add(spec.explored(settings, estimator))
+    if explored == {"categories"}:
+        counts = {name: int(count > 0) for name, count in counts.items()}
+    elif explored != {"goals"}:
+        return None
+    return {name: count / sum(counts.values()) for name, count in counts.items()}
 
 
 def goal_counts(results: Results, algorithm: Algorithm, goal_space: str) -> dict[str, int] | None:
@@ -236,16 +239,6 @@ def goal_counts(results: Results, algorithm: Algorithm, goal_space: str) -> dict
         sizes = world.parse(goals_of_phases(run["config"])[-1].goal_space)
         counts = dict(zip(names, sizes, strict=True))
     return {name: counts.get(name, 0) for name in names}
-
-
-def explored_in(config: Mapping[str, Any], algorithm: Algorithm) -> str:
-    """What the sampler of a run's configuration explores uniformly, as it is registered."""
-    spec = SAMPLERS.get(algorithm.sampler)
-    if spec is None:
-        return ""
-    estimator = (config.get("samplers") or {}).get("estimator") or spec.estimator
-    settings = spec.settings.model_construct(**config.get(spec.section, {}))
-    return spec.explored(settings, estimator)
 
 
 def epsilon(training: pd.DataFrame, ends: np.ndarray) -> np.ndarray:

@@ -18,8 +18,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.statistics import intervals, matrices
-from analysis.statistics.intervals import Bootstrap, Matrix
-from analysis.statistics.matrices import Row
+from analysis.statistics.intervals import Matrix
 from analysis.statistics.registry import register_statistic
 from analysis.tables.grid import RUN_COLUMNS, Algorithm
 from analysis.tables.phases import practised_split
@@ -105,42 +104,25 @@ def _compare(
     results: Results, means: Means, scores: tuple[str, ...], primary_split: str
 ) -> pd.DataFrame:
     bootstrap, rows = matrices.bootstrap_of(results), []
-    for names, (reference, baseline) in matrices.baselines_of(results):
-        goal_space, split = names["goal_space"], names["split"]
-        tasks = len(matrices.evaluated_categories(results, goal_space, split))
-        seeds, others = (results.seeds_of(name, goal_space) for name in (reference, baseline))
+    for names, both in matrices.baselines_of(results):
+        where = names["goal_space"], names["split"]
+        tasks = len(matrices.evaluated_categories(results, *where))
+        seeds, others = (results.seeds_of(name, where[0]) for name in both)
         for score in scores:
-            first = means(reference, goal_space, split, score)
-            second = means(baseline, goal_space, split, score)
-            primary = (score, split) == (PRIMARY_SCORE, primary_split)
-            numbers = _difference(first, second, seeds == others, tasks, bootstrap)
-            rows.append({**names, "score": score, "primary": primary, **numbers})
+            first, second = (means(name, *where, score) for name in both)
+            test = intervals.permutation_test(first, second, bootstrap.confidence, bootstrap.seed)
+            method = intervals.TOO_FEW if np.isnan(test.low) else intervals.INVERTED
+            row = {**names, "score": score, "p": test.p, "test": test.method}
+            row["primary"] = (score, where[1]) == (PRIMARY_SCORE, primary_split)
+            row |= {"difference": test.value, "low": test.low, "high": test.high}
+            row |= matrices.provenance(bootstrap, (len(first), tasks), method)
+            row["baseline_runs"] = len(second)
+            if seeds == others:
+                row["p_paired"] = intervals.sign_flip_test(first - second, seed=bootstrap.seed).p
+            rows.append(row)
     frame = pd.DataFrame(rows, columns=list(COMPARISON_COLUMNS))
     if len(frame):
         together = matrices.settings(results).family == "question"
         family = [key for key in FAMILY if key != "split" or not together]
         frame["p_holm"] = frame.groupby(family)["p"].transform(intervals.holm)
     return frame
-
-
-def _difference(
-    first: Matrix, second: Matrix, paired: bool, tasks: int, bootstrap: Bootstrap
-) -> Row:
-    """Columns of the difference between two algorithms, from their run means (runs,).
-
-    paired: whether both have the same seeds, in the same order.
-    """
-    seed, shape = bootstrap.seed, (len(first), tasks)
-    test = intervals.permutation_test(first, second, bootstrap.confidence, seed)
-    p_paired = intervals.sign_flip_test(first - second, seed=seed).p if paired else np.nan
-    method = intervals.TOO_FEW if np.isnan(test.low) else intervals.INVERTED
-    return {
-        "difference": test.value,
-        "low": test.low,
-        "high": test.high,
-        **matrices.provenance(bootstrap, shape, method),
-        "baseline_runs": len(second),
-        "p": test.p,
-        "test": test.method,
-        "p_paired": p_paired,
-    }

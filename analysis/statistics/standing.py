@@ -13,9 +13,15 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from analysis.statistics import intervals
 from analysis.statistics.contrasts import BOOTSTRAP
-from analysis.statistics.intervals import Interval, Matrix, Tested
+from analysis.statistics.intervals import (
+    Interval,
+    Matrix,
+    Tested,
+    holm,
+    mean_interval,
+    sign_flip_test,
+)
 from analysis.statistics.primary import run_means
 from analysis.tables.grid import reference_algorithm
 from analysis.tables.printing import LEVEL, Table, chance, interval_cell
@@ -89,36 +95,22 @@ def standings(
             f"sampler, {floor} among them"
         )
     scores: dict[str, Matrix] = {rule: values.to_numpy() for rule, values in by_seed.items()}
-    counts = {rule: len(values) for rule, values in scores.items()}
+
+    def lead(rule: str, rival: str) -> Tested | None:
+        return None if rule == rival else sign_flip_test(scores[rule] - scores[rival])
+
     ranked = []
     for track in dict.fromkeys(tracks.values()):
         rules = [rule for rule in scores if tracks.get(rule) == track]
         best = max(rules, key=lambda rule: scores[rule].mean())
-        p_floor, p_best = (_holm_corrected_p(scores, rules, rival) for rival in (floor, best))
-        for rule in rules:
-            gain = None if rule == floor else _test(scores[rule], scores[floor]).interval
-            has_ceiling = ceiling in scores and rule != ceiling
-            regret = _test(scores[str(ceiling)], scores[rule]).interval if has_ceiling else None
-            mean = _mean(scores[rule])
-            p_values = p_floor[rule], p_best[rule]
-            ranked.append(Standing(rule, track, counts[rule], mean, gain, regret, *p_values))
+        leads = [[lead(rule, rival) for rule in rules] for rival in (floor, best)]
+        p_values = [holm([np.nan if one is None else one.p for one in each]) for each in leads]
+        for rule, gain, *p in zip(rules, leads[0], *p_values, strict=True):
+            lost = lead(ceiling, rule) if ceiling is not None and ceiling in scores else None
+            success = mean_interval(scores[rule], BOOTSTRAP)
+            intervals = success, gain and gain.interval, lost and lost.interval
+            ranked.append(Standing(rule, track, len(scores[rule]), *intervals, *map(float, p)))
     return sorted(ranked, key=lambda standing: -standing.success.value)
-
-
-def _holm_corrected_p(
-    scores: Mapping[str, Matrix], rules: Sequence[str], rival: str
-) -> dict[str, float]:
-    p = [np.nan if rule == rival else _test(scores[rule], scores[rival]).p for rule in rules]
-    return dict(zip(rules, intervals.holm(np.array(p)).tolist(), strict=True))
-
-
-def _mean(values: Matrix) -> Interval:
-    estimate = intervals.mean_estimate(values[:, None], BOOTSTRAP)
-    return Interval(float(estimate.value[0]), float(estimate.low[0]), float(estimate.high[0]))
-
-
-def _test(first: Matrix, second: Matrix) -> Tested:
-    return intervals.sign_flip_test(first - second, BOOTSTRAP.confidence, BOOTSTRAP.seed)
 
 
 def table(caption: str, ranked: Sequence[Standing]) -> Table:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,14 +17,13 @@ from analysis.statistics.intervals import Bootstrap, Estimate
 from analysis.statistics.matrices import Row
 from analysis.statistics.registry import STATISTICS, call_checked, refuse, register_statistic
 from analysis.tables.grid import RUN_COLUMNS, Algorithm
-from analysis.tables.phases import OnePhase, each_phase
+from analysis.tables.phases import each_phase
 from analysis.tables.results import Results, distinct
 from magellan.core.errors import InputError, shown
 from magellan.core.files import write_atomically
 from magellan.core.registry import is_built_in
 
 THRESHOLDS = np.linspace(0.0, 1.0, 101)
-
 
 Parts = Callable[[str, str, Algorithm], Iterable[Row]]
 """Columns of the rows of a goal space, split and algorithm: numbers, texts and arrays (rows,)."""
@@ -185,33 +183,23 @@ def phases(results: Results) -> pd.DataFrame:
 
     Empty if runs have one phase.
     """
-    rows = [
-        row
-        for phase in each_phase(results)
-        for place in matrices.algorithms_of(phase.results)
-        for row in _phase_scores(phase, *place)
-    ]
+    rows: list[Row] = []
+    for phase in each_phase(results):
+        tables, bootstrap = phase.results, matrices.bootstrap_of(results)
+        for space, split, algorithm in matrices.algorithms_of(tables):
+            by_score = matrices.score_matrices(tables, algorithm, space, split)
+            by_score["first"] = matrices.success_curves(tables, algorithm, space, split)[..., 0]
+            categories = matrices.evaluated_categories(tables, space, split)
+            for score in PHASE_SCORES:
+                values = np.column_stack([by_score[score], by_score[score].mean(axis=1)])
+                estimate = intervals.mean_estimate(values, bootstrap)
+                for column, category in enumerate((*categories, MEAN)):
+                    where = space, phase.number, phase.begins, phase.goals.split, split, category
+                    numbers = *where, *algorithm, score, estimate.value[column]
+                    shape = len(values), len(categories) if category == MEAN else 1
+                    rows.append(dict(zip(PHASE_COLUMNS, numbers, strict=False)))
+                    rows[-1] |= matrices.interval_of(estimate, column, shape, bootstrap)
     return pd.DataFrame(rows, columns=list(PHASE_COLUMNS))
-
-
-def _phase_scores(
-    phase: OnePhase, goal_space: str, split: str, algorithm: Algorithm
-) -> Iterator[Row]:
-    results, bootstrap = phase.results, matrices.bootstrap_of(phase.results)
-    by_score = matrices.score_matrices(results, algorithm, goal_space, split)
-    by_score["first"] = matrices.success_curves(results, algorithm, goal_space, split)[..., 0]
-    categories = matrices.evaluated_categories(results, goal_space, split)
-    for score in PHASE_SCORES:
-        values = np.column_stack([by_score[score], by_score[score].mean(axis=1)])
-        estimate = intervals.mean_estimate(values, bootstrap)
-        for column, category in enumerate((*categories, MEAN)):
-            tasks = len(categories) if category == MEAN else 1
-            where = goal_space, phase.number, phase.begins, phase.goals.split, split, category
-            numbers = *algorithm, score, estimate.value[column]
-            yield {
-                **dict(zip(PHASE_COLUMNS[:10], (*where, *numbers), strict=True)),
-                **matrices.interval_of(estimate, column, (len(values), tasks), bootstrap),
-            }
 
 
 def predictions(results: Results) -> pd.DataFrame:
@@ -323,7 +311,6 @@ OF_EVERY_RUN = ("cost", "scores")
 
 # Read as text: a variant may be called 1 or NA.
 NAMES = ("sampler", "variant", "baseline", "baseline_variant", "goal_space", "estimator")
-NAMES_AS_TEXT: Mapping[Any, Callable[[str], str]] = dict.fromkeys(NAMES, str)
 
 
 def load(
@@ -342,7 +329,7 @@ def load(
         if not path.is_file():
             raise InputError(f"{path}: file is missing; run {AGAIN} first")
         try:
-            frames[name] = pd.read_csv(path, converters=NAMES_AS_TEXT)
+            frames[name] = pd.read_csv(path, converters=dict.fromkeys(NAMES, str))
         except (ValueError, OSError):  # those of pandas are ValueErrors
             raise InputError(f"{path}: not a CSV table; run {AGAIN} again") from None
         if results is not None and is_built_in(STATISTICS[name]):

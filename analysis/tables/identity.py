@@ -67,17 +67,13 @@ def check_matches_experiment(
     config = flat_keys(manifest["config"])
     for key, value in given_keys(experiment, run.variant).items():
         if key == "observers":
-            _check_observers(manifest, value, source, name)
+            expected = sorted(set(value) - {manifest["driver"]})
+            actual = manifest["counted"].get("observers", [])
+            if expected != actual:
+                raise _mismatch(source, key, actual, "run", expected, "experiment", name)
         elif matters(key, manifest) and not (key in config and same(config[key], value)):
             actual = config.get(key, ABSENT)
             raise _mismatch(source, key, actual, "run", value, "experiment", name)
-
-
-def _check_observers(manifest: Manifest, declared: list[str], source: str, name: str) -> None:
-    expected = sorted(set(declared) - {manifest["driver"]})
-    actual = manifest["counted"].get("observers", [])
-    if expected != actual:
-        raise _mismatch(source, "observers", actual, "run", expected, "experiment", name)
 
 
 def _mismatch(

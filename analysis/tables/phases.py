@@ -59,15 +59,17 @@ def each_phase(results: Results) -> Iterator[OnePhase]:
     if whole is None:
         return
     for variant in dict.fromkeys(run.variant for run in whole.runs):
-        results = _select_variant(whole, variant)
-        config = results.manifest["runs"][0]["config"]
+        tables = {name: rows_where(table, variant=variant) for name, table in whole.tables.items()}
+        runs = [run for run in whole.manifest["runs"] if run["variant"] == variant]
+        results = Results(tables, {**whole.manifest, "runs": runs})
+        config = runs[0]["config"]
         goals, phases = goals_of_phases(config), _configured_phases(config)
         begins = [0, *(phase["until"] for phase in phases[:-1])]
         for i, begin in enumerate(begins):
             replaces = i > 0 and goals[i] != goals[i - 1]
             named = all(phase.get("sampler") for phase in phases[: i + 1])
-            runs = pd.MultiIndex.from_frame(results.tables["evaluation"][RUNS].drop_duplicates())
-            rows = Results(_cut(results, pd.Series(i + 1, index=runs)), results.manifest)
+            names = pd.MultiIndex.from_frame(tables["evaluation"][RUNS].drop_duplicates())
+            rows = Results(_cut(results, pd.Series(i + 1, index=names)), results.manifest)
             yield OnePhase(i + 1, begin, goals[i], replaces, named, rows)
 
 
@@ -89,12 +91,6 @@ def practised_split(results: Results) -> str:
 
 def _configured_phases(config: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     return config.get("phases") or ({},)
-
-
-def _select_variant(results: Results, variant: str) -> Results:
-    runs = [run for run in results.manifest["runs"] if run["variant"] == variant]
-    tables = {name: rows_where(frame, variant=variant) for name, frame in results.tables.items()}
-    return Results(tables, {**results.manifest, "runs": runs})
 
 
 def _cut(results: Results, phases: pd.Series) -> dict[str, pd.DataFrame]:

@@ -39,21 +39,11 @@ def read_table(
 def read_columns(path: Path, spec: TableSpec, leading: tuple[str, ...] = ()) -> pd.DataFrame:
     """Read a table and check each column by itself.
 
-    leading: columns before those of `spec`.
+    leading: columns before those of `spec`; runs of several phases have a column `phase` between.
+    Columns of `spec.later` are added where they are absent.
 
     Raises:
         InputError: see `read_table`.
-    """
-    frame = _read_csv(path, leading, spec)
-    for column in frame.columns if len(frame) else ():
-        _check_column(frame[column], path, spec)
-    return frame
-
-
-def _read_csv(path: Path, leading: tuple[str, ...], spec: TableSpec) -> pd.DataFrame:
-    """Read the file; adds columns of `spec.later`; runs of several phases have a column `phase`.
-
-    leading: columns before the phase; those of `spec` follow.
     """
     columns = (*leading, *spec.columns)
     types = {column: str for column in columns if column in TEXT_COLUMNS}
@@ -86,6 +76,8 @@ def _read_csv(path: Path, leading: tuple[str, ...], spec: TableSpec) -> pd.DataF
         raise InputError(f"{path}: rows have more cells than the {len(columns)} columns")
     if not content.endswith(b"\n"):
         raise InputError(f"{path}: ends in the middle of a line; the file is not whole")
+    for column in frame.columns if len(frame) else ():
+        _check_column(frame[column], path, spec)
     return frame
 
 

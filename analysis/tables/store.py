@@ -34,8 +34,6 @@ from magellan.core.columns import PHASE
 from magellan.core.errors import InputError
 from magellan.core.files import write_atomically
 
-# Where and how an experiment is run; no part of its tables.
-NOT_KEPT = {"results", "allow_incomplete"}
 SHARED = "shared"
 """Key of a manifest: folders beside it that hold the rest of its runs."""
 
@@ -59,13 +57,10 @@ def combine(
         InputError: a file is missing or malformed, a run is not in the grid, runs are missing, or
             `diagnose` finds the runs not comparable.
     """
-    folders = list(run_folders)
-    if not folders:
-        raise InputError("combine: no run folder was given")
     declared = load_experiment(experiment)
     plan = grid(declared)
     resolved = resolved_experiment(declared)
-    finished = _match_runs(folders, plan, resolved)
+    finished = _match_runs(run_folders, plan, resolved)
     absent = [planned for planned in plan if planned.identity not in finished]
     if absent and incomplete is None:
         names = run_names([run_of(planned.declared()) for planned in absent])
@@ -90,9 +85,9 @@ def combine(
 
 
 def resolved_experiment(experiment: ExperimentConfig) -> dict[str, Any]:
-    """The experiment as kept in combined tables, with complete and typed overrides.
+    """The experiment as kept in combined tables, without where and how it is run.
 
-    YAML's text `1e-4` becomes a number.
+    Its overrides are complete and typed: YAML's text `1e-4` becomes a number.
     """
 
     def last_of(*layers: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,7 +99,7 @@ def resolved_experiment(experiment: ExperimentConfig) -> dict[str, Any]:
             for key, value in layers[-1].items()
         }
 
-    values = experiment.model_dump(mode="json", exclude=NOT_KEPT)
+    values = experiment.model_dump(mode="json", exclude={"results", "allow_incomplete"})
     values["overrides"] = last_of(experiment.overrides)
     if experiment.variants:
         layers = variants_of(experiment).items()

@@ -59,7 +59,14 @@ def calibration(
         rows = axes[ROWS * index : ROWS * (index + 1)]
         _block(rows, rows_where(frame, **algorithm._asdict()), categories.names, styles)
         if several:
-            _name(rows, results.figure_labels[algorithm])
+            for ax in rows[:-1, 0]:
+                ax.set_yticks([0.0, 0.5, 1.0])
+            # The name may be wider than its panel: a blank title reserves its height instead.
+            rows[0, 0].set_title(" ", loc="left", pad=4)
+            look = {"xytext": (0, 4), "textcoords": "offset points", "weight": "bold"}
+            name = results.figure_labels[algorithm]
+            text = rows[0, 0].annotate(name, (0, 1), xycoords="axes fraction", **look)
+            text.set_in_layout(False)
     highest = max(ax.get_ylim()[1] for ax in axes[ROWS - 1 :: ROWS].flat)
     for ax in axes[ROWS - 1 :: ROWS].flat:
         ax.set_ylim(0, highest)
@@ -72,36 +79,21 @@ def calibration(
 def _block(
     axes: np.ndarray, frame: pd.DataFrame, categories: tuple[str, ...], styles: Styles
 ) -> None:
+    marks = {"linewidth": 1.5, "markersize": 3.5, "markerfacecolor": "white", "zorder": 3}
     for column, category in enumerate(categories):
         of_category = rows_where(frame, category=category)
-        for row, split in enumerate(SPLITS):
-            _competence(axes[row, column], rows_where(of_category, split=split), styles)
+        for ax, split in zip(axes[:-1, column], SPLITS, strict=True):
+            rows = rows_where(of_category, split=split)
+            for (estimator, _), run in rows.groupby(["estimator", "seed"]):
+                if len(styles) == 1:
+                    look = {"color": styles[estimator].color, "lw": 0.7, "alpha": 0.5}
+                    ax.plot(run[POINT], run["competence"], **look)
+            _line(ax, rows.groupby(POINT)["success"].mean(), OBSERVED, **marks)
+            _estimates(ax, rows, "competence", styles, 1.8)
         _estimates(axes[-1, column], of_category, "learning_progress", styles, 1.6)
     style.fraction_axis(axes[:-1].flat)
     for ax in axes[:, 1:].flat:
         ax.tick_params(labelleft=False)
-
-
-def _name(axes: np.ndarray, name: str) -> None:
-    """Write the name of one of several algorithms above its rows."""
-    for ax in axes[:-1, 0]:
-        ax.set_yticks([0.0, 0.5, 1.0])
-    # The name may be wider than its panel: a blank title reserves its height instead.
-    axes[0, 0].set_title(" ", loc="left", pad=4)
-    options = {"xytext": (0, 4), "textcoords": "offset points", "weight": "bold"}
-    text = axes[0, 0].annotate(name, (0, 1), xycoords="axes fraction", **options)
-    text.set_in_layout(False)
-
-
-def _competence(ax: Axes, frame: pd.DataFrame, styles: Styles) -> None:
-    if len(styles) == 1:
-        for (estimator, _), run in frame.groupby(["estimator", "seed"]):
-            color = styles[estimator].color
-            ax.plot(run[POINT], run["competence"], color=color, lw=0.7, alpha=0.5)
-    observed = frame.groupby(POINT)["success"].mean()
-    marks = {"markersize": 3.5, "markerfacecolor": "white", "zorder": 3}
-    _line(ax, observed, OBSERVED, linewidth=1.5, **marks)
-    _estimates(ax, frame, "competence", styles, 1.8)
 
 
 def _estimates(ax: Axes, frame: pd.DataFrame, column: str, styles: Styles, width: float) -> None:

@@ -37,15 +37,17 @@ def aggregates(results: Results, statistics: Mapping[str, pd.DataFrame], goal_sp
     """Columns are splits, rows of panels scores; an algorithm per line, the best one first."""
     frame = rows_where(statistics["aggregates"], goal_space=goal_space)
     runs = rows_where(statistics["scores"], goal_space=goal_space)
-    order = _by_mean_over_training(results, goal_space, frame)
+    where = {"score": PRIMARY_SCORE, "split": practised_split(results), "statistic": "mean"}
+    means = rows_where(frame, **where).set_index(["sampler", "variant"])["value"]
+    order = sorted(results.algorithms_in(goal_space), key=lambda algorithm: -means[algorithm])
     marks = {"mean": "o", "IQM": "o", "a run": "."}
     looks = [style.LineStyle(label, style.GREY, "-", marker) for label, marker in marks.items()]
     mean, iqm, run = (style.line_handle(look, line=False) for look in looks)
     iqm.set_fillstyle("none")
     run.set_alpha(0.4)
     used = set(frame.loc[frame["statistic"] == "mean", "method"])
-    means = " or ".join(text for method, text in METHODS.items() if method in used)
-    methods = f"IQM {style.PERCENTILE}, mean {means or style.STUDENTISED}"
+    kinds = " or ".join(text for method, text in METHODS.items() if method in used)
+    methods = f"IQM {style.PERCENTILE}, mean {kinds or style.STUDENTISED}"
     figure, axes = style.page(
         "Aggregate success",
         f"{style.describe(results, goal_space)}; over seeds and feasible categories together",
@@ -56,11 +58,19 @@ def aggregates(results: Results, statistics: Mapping[str, pd.DataFrame], goal_sp
         "success rate",
         style.interval_text(results, goal_space, methods),
     )
-    panels = itertools.product(SCORES[::-1], SPLITS)
+    styles, panels = style.styles_of(results), itertools.product(SCORES[::-1], SPLITS)
     for ax, (score, split) in zip(axes.flat, panels, strict=True):
         estimates = rows_where(frame, score=score, split=split)
         scores = rows_where(runs, split=split).groupby(list(RUN_COLUMNS))[score].mean()
-        _marks(ax, results, order, estimates, scores)
+        for y, algorithm in enumerate(order):
+            color = styles[algorithm].color
+            for statistic, (offset, fill) in STATISTICS.items():
+                row = rows_where(estimates, statistic=statistic, **algorithm._asdict()).iloc[0]
+                style.interval_bar(ax, row["low"], row["high"], y + offset, color)
+                look = {"marker": "o", "fillstyle": fill, "markersize": 5}
+                ax.plot(row["value"], y + offset, color=color, **look)
+            dots, look = scores.loc[tuple(algorithm)], {"marker": ".", "alpha": 0.4}
+            ax.plot(dots, np.full(len(dots), y), color=color, linestyle="none", ms=4, **look)
         ax.set_title(f"{SCORE_LABELS[score]}, {SPLIT_LABELS[split].lower()}")
         ax.grid(axis="y", visible=False)
     _bars_axis(axes[0, 0], results, goal_space, order, 0.02)
@@ -76,36 +86,6 @@ def _bars_axis(
     ax.set_ylim(len(algorithms) - 0.5, -0.5)
     labels = [style.seeds_label(results, goal_space, algorithm) for algorithm in algorithms]
     ax.set_yticks(np.arange(len(algorithms)), labels)
-
-
-def _by_mean_over_training(
-    results: Results, goal_space: str, frame: pd.DataFrame
-) -> list[Algorithm]:
-    """Algorithms of a goal space by their mean on the goals practised, highest first."""
-    where = {"score": PRIMARY_SCORE, "split": practised_split(results), "statistic": "mean"}
-    means = rows_where(frame, **where).set_index(["sampler", "variant"])["value"]
-    return sorted(results.algorithms_in(goal_space), key=lambda algorithm: -means[algorithm])
-
-
-def _marks(
-    ax: Axes,
-    results: Results,
-    order: Sequence[Algorithm],
-    estimates: pd.DataFrame,
-    scores: pd.DataFrame,
-) -> None:
-    """Mean and IQM with their intervals, and a dot per run; scores: one column, by run."""
-    styles = style.styles_of(results)
-    for y, algorithm in enumerate(order):
-        color = styles[algorithm].color
-        for statistic, (offset, fill) in STATISTICS.items():
-            row = rows_where(estimates, statistic=statistic, **algorithm._asdict()).iloc[0]
-            style.interval_bar(ax, row["low"], row["high"], y + offset, color)
-            look = {"color": color, "marker": "o", "fillstyle": fill, "markersize": 5}
-            ax.plot(row["value"], y + offset, **look)
-        runs = scores.loc[tuple(algorithm)]
-        look = {"color": color, "marker": ".", "alpha": 0.4, "markersize": 4}
-        ax.plot(runs, np.full(len(runs), y), linestyle="none", **look)
 
 
 def improvement(
@@ -129,44 +109,25 @@ def improvement(
     )
     frame = rows_where(statistics["improvement"], goal_space=goal_space)
     comparison = rows_where(statistics["comparison"], goal_space=goal_space, score=PRIMARY_SCORE)
+    styles, small = style.styles_of(results), {"size": 7.5, "color": style.GREY}
+    header = "difference in mean\nsuccess over training"
     for ax, split in zip(axes[0], SPLITS, strict=True):
-        _probabilities(ax, results, rows_where(frame, split=split), baselines)
-        _differences(ax, rows_where(comparison, split=split), baselines)
+        ax.axvline(0.5, color=style.GREY, linewidth=1.0, linestyle=(0, (4, 2)))
+        ax.text(1.02, 1.0, header, va="bottom", transform=ax.transAxes, **small)
+        for y, (sampler, variant) in enumerate(baselines):
+            where = {"split": split, "baseline": sampler, "baseline_variant": variant}
+            color = styles[Algorithm(sampler, variant)].color
+            for score in SCORES:
+                row, place = rows_where(frame, score=score, **where).iloc[0], y + OFFSETS[score]
+                style.interval_bar(ax, row["low"], row["high"], place, color)
+                ax.plot(row["probability"], place, color=color, marker=MARKERS[score], markersize=6)
+            row = rows_where(comparison, **where).iloc[0]
+            text = f"{row['difference']:+.2f}\n{p_equals(row['p_holm'])}"
+            ax.text(1.02, y, text, va="center", transform=ax.get_yaxis_transform(), **small)
+        ax.grid(axis="y", visible=False)
     _bars_axis(axes[0, 0], results, goal_space, baselines, 0.03)
     axes[0, 0].tick_params("y", labelsize=9)
     return figure
-
-
-def _probabilities(
-    ax: Axes, results: Results, frame: pd.DataFrame, baselines: Sequence[Algorithm]
-) -> None:
-    ax.axvline(0.5, color=style.GREY, linewidth=1.0, linestyle=(0, (4, 2)))
-    styles = style.styles_of(results)
-    for position, baseline in enumerate(baselines):
-        color = styles[baseline].color
-        for score in SCORES:
-            row = _baseline_row(rows_where(frame, score=score), baseline)
-            y = position + OFFSETS[score]
-            style.interval_bar(ax, row["low"], row["high"], y, color)
-            ax.plot(row["probability"], y, color=color, marker=MARKERS[score], markersize=6)
-    ax.grid(axis="y", visible=False)
-
-
-def _baseline_row(frame: pd.DataFrame, baseline: Algorithm) -> pd.Series:
-    where = {"baseline": baseline.sampler, "baseline_variant": baseline.variant}
-    return rows_where(frame, **where).iloc[0]
-
-
-def _differences(ax: Axes, comparison: pd.DataFrame, baselines: Sequence[Algorithm]) -> None:
-    """Write differences of mean success over training and their p values right of the panel."""
-    options = {"size": 7.5, "color": style.GREY}
-    header = "difference in mean\nsuccess over training"
-    ax.text(1.02, 1.0, header, va="bottom", transform=ax.transAxes, **options)
-    transform = ax.get_yaxis_transform()
-    for y, baseline in enumerate(baselines):
-        row = _baseline_row(comparison, baseline)
-        text = f"{row['difference']:+.2f}\n{p_equals(row['p_holm'])}"
-        ax.text(1.02, y, text, va="center", transform=transform, **options)
 
 
 def profiles(results: Results, statistics: Mapping[str, pd.DataFrame], goal_space: str) -> Figure:

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
@@ -54,11 +53,6 @@ class Moment(NamedTuple):
     vectors: np.ndarray
     competence: np.ndarray
 
-    @property
-    def words(self) -> str:
-        """Title of its panel."""
-        return "before training" if self.update == 0 else f"episode {self.episode:,}"
-
 
 class Embedding(NamedTuple):
     """Goals with their hidden states and predictions at each moment of a run.
@@ -92,12 +86,8 @@ def load(folder: Path) -> Embedding:
         raise InputError(
             f"{path}: cannot be read ({error!r}); allowed: a file of python -m magellan embed"
         ) from None
-    goals = read_columns(folder / "goals.csv", GOALS)
-    _check_goals(goals, folder / "goals.csv", categories)
-    return Embedding(goals, tuple(_moments(folder, goals)), categories, *names)
-
-
-def _check_goals(goals: pd.DataFrame, path: Path, categories: Categories) -> None:
+    path = folder / "goals.csv"
+    goals = read_columns(path, GOALS)
     if list(goals["goal"]) != list(range(len(goals))):
         raise InputError(f"{path}: goals are not numbered 0, 1, 2 and so on")
     if len(goals) < FEWEST:
@@ -107,6 +97,7 @@ def _check_goals(goals: pd.DataFrame, path: Path, categories: Categories) -> Non
             raise InputError(
                 f"{path}: {column} is {shown(value)} for goal {goal}; allowed: {', '.join(allowed)}"
             )
+    return Embedding(goals, tuple(_moments(folder, goals)), categories, *names)
 
 
 def _moments(folder: Path, goals: pd.DataFrame) -> Iterator[Moment]:
@@ -171,9 +162,18 @@ def draw(embedding: Embedding, by: str = "category") -> Figure:
     )
     for ax, moment in zip(axes.flat, embedding.moments, strict=False):
         points = project(moment.vectors)
-        _background(ax, points, moment.competence)
-        _goals(ax, points, goals, colors, by)
-        ax.set_title(moment.words[:1].upper() + moment.words[1:])
+        shading = {"cmap": style.COMPETENCE, "norm": SHADES, "zorder": 0}
+        ax.tricontourf(*points.T, moment.competence, LEVELS, **shading)
+        ax.use_sticky_edges = False  # else marks at the border are cut
+        ax.margins(0.04)
+        ax.set_xticks([])
+        ax.set_yticks([])
+        ax.grid(visible=False)
+        for (split, marker), (name, color) in itertools.product(MARKERS.items(), colors.items()):
+            some = points[(goals["split"] == split) & (goals[by] == name)]
+            look = {"color": color, "marker": marker, "edgecolors": style.EDGE}
+            ax.scatter(*some.T, s=11, lw=0.3, **look)
+        ax.set_title(f"Episode {moment.episode:,}" if moment.update else "Before training")
     for ax in axes.flat[len(embedding.moments) :]:
         ax.set_axis_off()
     shades = ScalarMappable(SHADES, style.COMPETENCE)
@@ -196,26 +196,6 @@ def _colors(embedding: Embedding, by: str) -> dict[str, object]:
             f"{len(style.KINDS)} kinds of goals, or category"
         )
     return dict(zip(names, style.KINDS, strict=False))
-
-
-def _background(ax: Axes, points: np.ndarray, competence: np.ndarray) -> None:
-    ax.tricontourf(*points.T, competence, LEVELS, cmap=style.COMPETENCE, norm=SHADES, zorder=0)
-    ax.use_sticky_edges = False  # else marks at the border are cut
-    ax.margins(0.04)
-    ax.set_xticks([])
-    ax.set_yticks([])
-    ax.grid(visible=False)
-
-
-def _goals(
-    ax: Axes, points: np.ndarray, goals: pd.DataFrame, colors: dict[str, object], by: str
-) -> None:
-    for split, marker in MARKERS.items():
-        for name, color in colors.items():
-            rows = ((goals["split"] == split) & (goals[by] == name)).to_numpy()
-            ax.scatter(
-                *points[rows].T, s=11, marker=marker, color=color, edgecolors=style.EDGE, lw=0.3
-            )
 
 
 def _handles(embedding: Embedding, colors: dict[str, object], by: str) -> list[Line2D]:

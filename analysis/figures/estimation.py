@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -27,38 +27,43 @@ def draw(results: Results, frame: pd.DataFrame) -> Figure:
     frame: from `analysis.studies.estimation.table`.
     """
     panels = list(frame.groupby(["goal_space", "sampler", "variant"], sort=False))
+    counts = frame[["sampler", "variant"]].nunique()
+    titles = [
+        ", ".join([f"{space} goals", *itertools.compress(names, counts > 1)])
+        for (space, *names), _ in panels
+    ]
     styles = style.estimator_styles(list(dict.fromkeys(frame["estimator"])))
     against = truth_label(frame["truth"].iloc[0])
     goals = SPLIT_LABELS[frame["split"].iloc[0]].lower()
-    counts = number_text(sorted(set(frame.loc[frame["status"] == RUN, "runs"])))
+    runs = number_text(sorted(set(frame.loc[frame["status"] == RUN, "runs"])))
     confidence = results.experiment["analysis"]["confidence"]
     methods = sorted(set(frame.loc[frame["status"] == RUN, "interval"]))
     notes = " Hollow: no error by definition." if (frame["status"] != RUN).any() else ""
     notes += " Evaluated goals: computed, not run." if (frame["status"] == COMPUTED).any() else ""
     figure, axes = style.page(
         "What it costs to know one's competence",
-        f"n = {counts} runs; error on {goals} against {against}, mean over training and categories",
+        f"n = {runs} runs; error on {goals} against {against}, mean over training and categories",
         [style.line_handle(look, line=False) for look in styles.values()],
         ["Error of the estimated competence"],
-        [_title(names, frame) for names, _ in panels],
+        titles,
         (max(7.5, 3.0 * len(panels) + 0.6), 4.4),
         "Episodes played only to estimate",
         f"Bars: {confidence:.0%} intervals, {', '.join(methods)}.{notes}",
     )
+    most = max(frame["estimating"].max(), 10.0 * SMALLEST)
+    last = math.ceil(math.log10(most) + SIDES / 2)
     for ax, (_, rows) in zip(axes[0], panels, strict=True):
-        _panel(ax, rows, styles)
+        _marks(ax, rows, styles)
+        ax.set_xscale("symlog", linthresh=SMALLEST)
+        ax.xaxis.set_major_formatter(EngFormatter(sep=""))
+        ax.set_xticks([0, *(10.0**power for power in range(3, last + 1, 2))])
+        ax.minorticks_off()
+        ax.set_xlim(-SMALLEST * SIDES, 10.0**last)
     axes[0, 0].set_ylim(bottom=-0.01)
-    _cost_axis(axes[0], frame["estimating"].max())
     return figure
 
 
-def _title(names: tuple[str, ...], frame: pd.DataFrame) -> str:
-    counts = frame[["sampler", "variant"]].nunique()
-    more = [name for name, count in zip(names[1:], counts, strict=True) if count > 1]
-    return ", ".join([f"{names[0]} goals", *more])
-
-
-def _panel(ax: Axes, rows: pd.DataFrame, styles: dict[str, style.LineStyle]) -> None:
+def _marks(ax: Axes, rows: pd.DataFrame, styles: dict[str, style.LineStyle]) -> None:
     for row in rows.itertuples():
         look = styles[row.estimator]
         if not math.isnan(row.low):
@@ -73,13 +78,3 @@ def _panel(ax: Axes, rows: pd.DataFrame, styles: dict[str, style.LineStyle]) -> 
             linestyle="none",
             clip_on=False,
         )
-
-
-def _cost_axis(axes: Iterable[Axes], most: float) -> None:
-    last = math.ceil(math.log10(max(most, 10.0 * SMALLEST)) + SIDES / 2)
-    for ax in axes:
-        ax.set_xscale("symlog", linthresh=SMALLEST)
-        ax.xaxis.set_major_formatter(EngFormatter(sep=""))
-        ax.set_xticks([0, *(10.0**power for power in range(3, last + 1, 2))])
-        ax.minorticks_off()
-        ax.set_xlim(-SMALLEST * SIDES, 10.0**last)

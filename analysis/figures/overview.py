@@ -59,7 +59,9 @@ def _panels(
     results: Results, algorithms: Sequence[Algorithm], rare: int
 ) -> tuple[Figure, list[Axes]]:
     """The figure and its axes, with room for the names of algorithms beside the first two."""
-    names = _width([results.figure_labels[name] for name in algorithms]) + 0.25
+    empty, bold = style.canvas(9.0, 1.0), {"size": SMALL, "weight": "bold"}
+    texts = [empty.text(0, 0, results.figure_labels[name], **bold) for name in algorithms]
+    names = max(float(text.get_window_extent().width) for text in texts) / empty.dpi + 0.25
     legend = LEGEND_ROW_INCHES * -(-len(results.categories) // _columns(results)) + 0.12
     # Of each panel: room above, height, room below, left and right, in inches.
     first = (TITLE_INCHES, LINE_INCHES * max(9, len(algorithms)), LABEL_INCHES, 0.4, names)
@@ -76,12 +78,6 @@ def _panels(
         axes.append(figure.add_axes(box))
         top -= below
     return figure, axes
-
-
-def _width(words: Sequence[str]) -> float:
-    figure = style.canvas(9.0, 1.0)
-    texts = [figure.text(0, 0, text, size=SMALL, weight="bold") for text in words]
-    return max(float(text.get_window_extent().width) for text in texts) / figure.dpi
 
 
 def _columns(results: Results) -> int:
@@ -124,18 +120,11 @@ def _mastered(ax: Axes, results: Results, runs: Runs, longer: Runs) -> None:
     ax.xaxis.set_major_formatter(EngFormatter(sep=""))
     ax.minorticks_off()
     ax.tick_params(labelsize=SMALL)
-    ax.set_xlabel(f"training episodes ({_counts(runs, longer)})", size=SMALL)
+    sizes = (map(len, (set(f["seed"]) for f in one.values())) for one in (runs, longer) if one)
+    few, *more = map(number_text, sizes)
+    of_runs = "; dashed: of ".join(["one run" if few == "1" else f"mean of {few} runs", *more])
+    ax.set_xlabel(f"training episodes ({of_runs})", size=SMALL)
     ax.set_title("Categories mastered", loc="left", size=LARGE, weight="bold")
-
-
-def _counts(runs: Runs, longer: Runs) -> str:
-    few, *more = (
-        number_text(frame["seed"].nunique() for frame in one.values())
-        for one in (runs, longer)
-        if one
-    )
-    text = "one run" if few == "1" else f"mean of {few} runs"
-    return "; dashed: of ".join([text, *more])
 
 
 def _name_ends(ax: Axes, results: Results, ends: Mapping[Algorithm, float]) -> None:

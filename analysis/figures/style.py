@@ -162,9 +162,7 @@ def algorithm_styles(labels: Mapping[Algorithm, str]) -> dict[Algorithm, LineSty
     """
     firsts = {name.sampler: name for name in reversed(list(labels))}.values()
     own = {name: _look(SAMPLERS, name.sampler) if name in firsts else None for name in labels}
-    return {
-        name: LineStyle(labels[name], **vars(look)) for name, look in _with_spare_looks(own).items()
-    }
+    return _styles(labels, own)
 
 
 def styles_of(results: Results) -> dict[Algorithm, LineStyle]:
@@ -185,8 +183,8 @@ def category_colors(categories: Categories) -> dict[str, str]:
 
 def estimator_styles(estimators: Sequence[str]) -> dict[str, LineStyle]:
     """Looks of estimators; those without one take spare ones in turn."""
-    looks = _with_spare_looks({name: _look(ESTIMATORS, name) for name in estimators})
-    return {name: LineStyle(estimator_label(name), **vars(look)) for name, look in looks.items()}
+    labels = {name: estimator_label(name) for name in estimators}
+    return _styles(labels, {name: _look(ESTIMATORS, name) for name in estimators})
 
 
 def _look(registry: Registry[Any], name: str) -> Look | None:
@@ -194,17 +192,18 @@ def _look(registry: Registry[Any], name: str) -> Look | None:
     return registry[name].look if look is None and name in registry else look
 
 
-def _with_spare_looks(own: Mapping[NameT, Look | None]) -> dict[NameT, Look]:
-    """Fill missing looks with spare ones; in a second round markers are shifted."""
-    looks: dict[NameT, Look] = {}
-    count, used = len(SPARE_LOOKS), 0
+def _styles(
+    labels: Mapping[NameT, str], own: Mapping[NameT, Look | None]
+) -> dict[NameT, LineStyle]:
+    """Their own looks, or spare ones; in a second round of these, markers are shifted."""
+    styles, count, used = {}, len(SPARE_LOOKS), 0
     for name, look in own.items():
         if look is None:
             spare = SPARE_LOOKS[used % count]
             marker = SPARE_LOOKS[(used % count + used // count) % count].marker
             look, used = Look(spare.color, spare.dash, marker), used + 1
-        looks[name] = look
-    return looks
+        styles[name] = LineStyle(labels[name], **vars(look))
+    return styles
 
 
 def page(
@@ -366,25 +365,15 @@ def seed_lines(
     return several if max(seeds) > 1 else "line: the only seed"
 
 
-def run_lines(ax: Axes, points: Any, runs: NDArray[Any], color: str) -> None:
-    """A thin line for each run, (seeds, points), if there are several, fainter if many."""
-    if len(runs) > 1:
-        many = len(runs) >= SEEDS_FOR_INTERVAL
-        width, alpha = (0.5, 0.3) if many else (0.7, 0.45)
-        ax.plot(points, runs.T, color=color, lw=width, alpha=alpha)
-
-
 def mean_line(ax: Axes, points: Any, values: Any, look: LineStyle, zorder: int = 3) -> None:
     """The thick line of an algorithm with markers: (points,)."""
     spacing = marker_spacing(len(values))
     ax.plot(points, values, **line_options(look), markevery=spacing, zorder=zorder)
 
 
-def step_line(
-    ax: Axes, points: Any, values: Any, look: LineStyle, where: str, **changes: Any
-) -> None:
-    """The same as a step line; where, changes: options of `Axes.step`."""
-    ax.step(points, values, where=where, **(line_options(look) | changes))
+def step_line(ax: Axes, points: Any, values: Any, look: LineStyle, **changes: Any) -> None:
+    """The same as a step line; changes: options of `Axes.step`."""
+    ax.step(points, values, **(line_options(look) | changes))
 
 
 def line_options(look: LineStyle) -> dict[str, Any]:

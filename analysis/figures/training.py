@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,6 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from numpy.typing import NDArray
 
 from analysis.figures import style
 from analysis.statistics import matrices
@@ -39,8 +39,8 @@ def _category_page(
     last: float,
     ylabel: str = "success rate",
     xlabel: str | None = None,
-) -> tuple[Figure, NDArray[Any]]:
-    """A page with a row for each split and a column for each feasible category.
+) -> tuple[Figure, dict[tuple[str, str], Axes]]:
+    """A page with a row for each split and a column for each feasible category; axes by both.
 
     texts: title, end of the subtitle, footnote; last: end of the x axis.
     """
@@ -57,7 +57,8 @@ def _category_page(
     )
     style.training_axis(axes.flat, last)
     style.fraction_axis(axes.flat)
-    return figure, axes
+    places = itertools.product(SPLITS, results.categories.feasible)
+    return figure, dict(zip(places, axes.flat, strict=True))
 
 
 # --- success per category -------------------------------------------------------------------------
@@ -84,16 +85,15 @@ def success_by_category(results: Results, statistics: Statistics, goal_space: st
         success[results.unit_column].max(),
     )
     panels = curves(results, goal_space)
-    for row, split in enumerate(SPLITS):
-        for ax, category in zip(axes[row], results.categories.feasible, strict=True):
-            lines = panels.get((split, category), [])
-            if not lines:
-                text = "no goals of this category\nin the goal space"
-                look = {"size": 8, "color": style.GREY, "ha": "center", "va": "center"}
-                ax.text(0.5, 0.5, text, transform=ax.transAxes, **look)
-            _lines(ax, results, lines)
-            if not row and category in marks:
-                ax.axvline(marks[category], color=PAPER.color, linestyle=PAPER.dash, linewidth=1.2)
+    for place, ax in axes.items():
+        lines = panels.get(place, [])
+        if not lines:
+            text = "no goals of this category\nin the goal space"
+            look = {"size": 8, "color": style.GREY, "ha": "center", "va": "center"}
+            ax.text(0.5, 0.5, text, transform=ax.transAxes, **look)
+        _lines(ax, results, lines)
+        if place[0] == SPLITS[0] and place[1] in marks:
+            ax.axvline(marks[place[1]], color=PAPER.color, linestyle=PAPER.dash, linewidth=1.2)
     return figure
 
 
@@ -168,25 +168,28 @@ def phases(results: Results, statistics: Statistics, goal_space: str) -> Figure:
         xlabel=UNIT_LABELS[results.unit],
     )
     for phase, panels, shared in drawn:
-        for row, split in enumerate(SPLITS):
-            for ax, category in zip(axes[row], results.categories.feasible, strict=True):
-                lines = panels.get((split, category), [])
-                if phase.goals.split == split and lines:
-                    end = lines[0].points[-1]
-                    ax.axvspan(phase.begins, end, color=style.SHADE, lw=0, zorder=0)
-                if phase.replaces:
-                    look = {"color": SWITCH.color, "linestyle": SWITCH.dash, "linewidth": 1.2}
-                    ax.axvline(phase.begins, **look)
-                _lines(ax, results, lines, shared)
+        for place, ax in axes.items():
+            lines = panels.get(place, [])
+            if phase.goals.split == place[0] and lines:
+                ax.axvspan(phase.begins, lines[0].points[-1], color=style.SHADE, lw=0, zorder=0)
+            if phase.replaces:
+                ax.axvline(phase.begins, color=SWITCH.color, linestyle=SWITCH.dash, linewidth=1.2)
+            _lines(ax, results, lines, shared)
     return figure
 
 
 def _lines(ax: Axes, results: Results, lines: Sequence[Curve], shared: bool = False) -> None:
-    """Draw the curves of one panel and phase; a shared phase is one line."""
+    """Draw the curves of one panel and phase; a shared phase is one line.
+
+    With several runs there is a thin line for each, fainter if they are many.
+    """
     styles = style.styles_of(results)
     for curve in lines[:1] if shared else lines:
         look = SHARED if shared else styles[curve.algorithm]
-        style.run_lines(ax, curve.points, curve.runs, look.color)
+        if len(curve.runs) > 1:
+            many = len(curve.runs) >= style.SEEDS_FOR_INTERVAL
+            thin = {"lw": 0.5, "alpha": 0.3} if many else {"lw": 0.7, "alpha": 0.45}
+            ax.plot(curve.points, curve.runs.T, color=look.color, **thin)
         style.mean_line(ax, curve.points, curve.runs.mean(axis=0), look)
 
 
@@ -241,16 +244,15 @@ def mastery(results: Results, statistics: Statistics, goal_space: str) -> Figure
     algorithms = results.algorithms_in(goal_space)
     # Wide lines first, so that no line hides another.
     widths = np.linspace(WIDEST, NARROWEST, len(algorithms)).tolist()
-    for row, split in enumerate(SPLITS):
-        for algorithm, width in zip(algorithms, widths, strict=True):
-            times = times_of(results, algorithm, goal_space, split)
-            for ax, category in zip(axes[row], results.categories.feasible, strict=True):
-                if category in times:
-                    steps, look = kaplan_meier(*times[category]), styles[algorithm]
-                    x = np.append(steps.times, last)
-                    shares = 1.0 - np.append(steps.shares, steps.shares[-1])
-                    options = {"linewidth": width, "markersize": width + 2.6, "markevery": None}
-                    style.step_line(ax, x, shares, look, where="post", **options)
+    for algorithm, width in zip(algorithms, widths, strict=True):
+        options = {"linewidth": width, "markersize": width + 2.6, "markevery": None}
+        for split in SPLITS:
+            for category, times in times_of(results, algorithm, goal_space, split).items():
+                steps = kaplan_meier(*times)
+                x = np.append(steps.times, last)
+                shares = 1.0 - np.append(steps.shares, steps.shares[-1])
+                ax, look = axes[split, category], styles[algorithm]
+                style.step_line(ax, x, shares, look, where="post", **options)
     return figure
 
 

@@ -149,12 +149,11 @@ class Claims(Section):
     @property
     def further(self) -> list[Claim]:
         """Those of `tests` that are no claims, as claims without words."""
-        words = {"claim": "", "expected": "above 0"}
         keys = ("study", "question", "measure", "value", "split")
         found = [
-            Claim.model_validate({**words, **dict(zip(keys, (*head, value, split), strict=True))})
+            Claim(claim="", expected="above 0", value=value, split=split, **words)
             for tests in self.tests
-            for head in [(tests.study, tests.question, tests.measure)]
+            for words in [tests.model_dump(exclude={"values", "splits"})]
             for value, split in itertools.product(tests.values, tests.splits)
         ]
         known = [
@@ -252,7 +251,7 @@ def _estimate(claim: Claim, study: Study, results: Results | None) -> Judged:
         bounds, p = (float(interval.low), float(interval.high)), float(test.pvalue)
     else:
         origin = 0.0 if word == "within" else threshold
-        flipped = sign_flip_test(values - origin, BOOTSTRAP.confidence, BOOTSTRAP.seed)
+        flipped = sign_flip_test(values - origin)
         bounds, p = (flipped.low + origin, flipped.high + origin), flipped.p
     p = math.nan if word == "within" else p
     equal = math.nan
@@ -296,18 +295,15 @@ def _verdict(judged: Judged, study: Study, results: Mapping[str, Results]) -> Ve
             return "reproduced"
         outside = judged.low > threshold or judged.high < -threshold
         return "contradicted" if outside else "undecided"
-    if not judged.p_holm < LEVEL or (study.halves and not _halves_agree(judged, results)):
-        return "undecided"
     above, below = judged.low > threshold, judged.high < threshold
-    if not (above or below):
+    if not judged.p_holm < LEVEL or not (above or below):
         return "undecided"
+    if study.halves:
+        values = _values_by_seed(judged.claim, results[judged.claim.study]) - threshold
+        middle = len(values) // 2
+        if not values[:middle].mean() * values[middle:].mean() > 0.0:
+            return "undecided"
     return "reproduced" if above == (word == "above") else "contradicted"
-
-
-def _halves_agree(judged: Judged, results: Mapping[str, Results]) -> bool:
-    values = _values_by_seed(judged.claim, results[judged.claim.study]) - judged.claim.criterion[1]
-    middle = len(values) // 2
-    return bool(values[:middle].mean() * values[middle:].mean() > 0.0)
 
 
 def verdicts(results: Results) -> list[str]:
@@ -330,10 +326,8 @@ def verdicts(results: Results) -> list[str]:
 def _numbers(judged: Judged) -> str:
     if judged.verdict == "not tested":
         return f"n = {judged.n} so far."
-    value, interval, p = _statistics(judged)
     measured = f"{judged.claim.measure.capitalize()}, {judged.claim.value}"
-    chances = f", {p_equals(judged.p_holm)}" if p else ""
-    return f"{measured}: {value} ({interval}){chances}, n = {judged.n}."
+    return f"{measured}: {' '.join(_estimated(judged))}{_chances(judged)}, n = {judged.n}."
 
 
 HEADER = ("claim", "value (95 % interval)", "equal episodes", "p, Holm", "verdict", "study")
@@ -390,39 +384,40 @@ def _questions(claims: Claims, judged: Sequence[Judged]) -> list[Table]:
 
 def _answer(judged: Judged, alone: bool) -> str:
     """Verdict and value; all that a row says if the claim has no row of its own."""
-    remarks = _remarks(judged)
     if judged.verdict == "not tested":
-        return f"not tested{remarks}"
-    value, interval, p = _statistics(judged)
+        return f"not tested{_remarks(judged)}"
+    value, interval = _estimated(judged)
     if not alone:
         return f"{judged.verdict}: {value}"
     equal = "" if np.isnan(judged.equal) else f"; {judged.equal:+.3f} at equal episodes"
-    chances = f", {p_equals(judged.p_holm)}" if p else ""
-    return f"{judged.verdict}: {value} ({interval}){chances}{equal}{remarks}"
+    return f"{judged.verdict}: {value} {interval}{_chances(judged)}{equal}{_remarks(judged)}"
 
 
 def _remarks(judged: Judged) -> str:
     claim = judged.claim
-    said = [claim.note]
-    said += [claim.why] * (judged.verdict == "contradicted")
-    said += [f"would decide: {claim.decides}"] * (
-        judged.verdict == "undecided" and claim.decides != ""
+    said = (
+        (claim.note, True),
+        (claim.why, judged.verdict == "contradicted"),
+        (f"would decide: {claim.decides}", judged.verdict == "undecided" and claim.decides),
     )
-    return "".join(f"; {text}" for text in said if text)
+    return "".join(f"; {text}" for text, applies in said if text and applies)
 
 
 def _cells(judged: Judged) -> list[str]:
     sentence, study, remarks = judged.claim.sentence, f"`{judged.claim.study}`", _remarks(judged)
     if judged.verdict == "not tested":
         return [sentence, "", "", "", f"not tested{remarks}", study]
-    value, interval, p = _statistics(judged)
     equal = "" if np.isnan(judged.equal) else f"{judged.equal:+.3f}"
     verdict = f"**{judged.verdict}**{remarks}"
-    return [sentence, f"{value} ({interval})", equal, p, verdict, study]
+    return [sentence, " ".join(_estimated(judged)), equal, chance(judged.p_holm), verdict, study]
 
 
-def _statistics(judged: Judged) -> tuple[str, str, str]:
-    """Value, interval and corrected p, which is empty where the criterion has none."""
+def _estimated(judged: Judged) -> tuple[str, str]:
+    """Value, and interval in brackets."""
     form = ".2f" if judged.claim.measure == "mastered" else "+.3f"
-    interval = interval_cell(judged.low, judged.high, form)
-    return f"{judged.value:{form}}", interval, chance(judged.p_holm)
+    return f"{judged.value:{form}}", f"({interval_cell(judged.low, judged.high, form)})"
+
+
+def _chances(judged: Judged) -> str:
+    """Corrected p, empty where the criterion has none."""
+    return f", {p_equals(judged.p_holm)}" if judged.p_holm == judged.p_holm else ""

@@ -70,17 +70,17 @@ def verdict(row: Any, results: Results, level: float) -> str:
     sampler = name_of(Algorithm(row.sampler, row.variant), results)
     baseline = name_of(Algorithm(row.baseline, row.baseline_variant), results)
     prefix = f"{row.goal_space}: " if len(results.goal_spaces) > 1 else ""
-    suffix = f"{p_equals(row.p_holm)}, n = {run_counts(row)}"
+    counts = " and ".join(map(str, dict.fromkeys((row.runs, row.baseline_runs))))
+    suffix = f"{p_equals(row.p_holm)}, n = {counts}"
     if not _is_significant(row, level):
         difference = f"{short(row.difference)}{_interval_text(row.low, row.high)}"
         return (
             f"{prefix}{sampler} and {baseline} are not told apart: {sampler} minus {baseline} is "
             f"{difference}, {suffix}"
         )
-    ordered = (sampler, baseline, row.difference, row.low, row.high)
+    winner, loser, lead, low, high = sampler, baseline, row.difference, row.low, row.high
     if row.difference < 0:
-        ordered = (baseline, sampler, -row.difference, -row.high, -row.low)
-    winner, loser, lead, low, high = ordered
+        winner, loser, lead, low, high = baseline, sampler, -lead, -high, -low
     return f"{prefix}{winner} beats {loser} by {short(lead)}{_interval_text(low, high)}, {suffix}"
 
 
@@ -92,11 +92,6 @@ def name_of(algorithm: Algorithm, results: Results) -> str:
     """Name as in the experiment file: `sampler`, or `sampler/variant` if it has several."""
     several = sum(entry.sampler == algorithm.sampler for entry in results.algorithms) > 1
     return f"{algorithm.sampler}/{algorithm.variant}" if several else algorithm.sampler
-
-
-def run_counts(row: Any) -> str:
-    """Runs of both sides of a comparison row; one number if they are equal."""
-    return " and ".join(map(str, dict.fromkeys((row.runs, row.baseline_runs))))
 
 
 def nothing_compared(results: Results) -> str:

@@ -5,6 +5,7 @@ A sampler with a single seed in a place has no interval and no row there.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -171,9 +172,8 @@ def write(entries: Sequence[Row], path: Path, numbers: Path) -> None:
 
 def page(entries: Sequence[Row]) -> str:
     """A table for each place, in Markdown, without samplers that are not told apart from random."""
-    worlds = dict.fromkeys(place.world for _, place in entries)
-    tables = [_place_tables([entry for entry in entries if entry[1].world == w]) for w in worlds]
-    return "\n\n".join(tables)
+    places = itertools.groupby(entries, lambda entry: entry[1].world)
+    return "\n\n".join(_place_tables([*group]) for _, group in places)
 
 
 def _place_tables(entries: Sequence[Row]) -> str:
@@ -185,12 +185,14 @@ def _place_tables(entries: Sequence[Row]) -> str:
         lines[-1] += f" {n} of {place.planned} planned seeds: this claims nothing yet."
     ranked = [standing for standing, _ in entries]
     equal = [one for one in ranked if one.rule != FLOOR and one.verdict == "equal"]
-    listed = [one for one in ranked if one not in equal]
-    for track in dict.fromkeys(one.track for one in ranked):
-        rows = [_page_cells(one) for one in listed if one.track == track]
-        first = lines[-1].startswith("n = ")
-        lines += ["", *head([track, *HEADER])] if first else [row([f"**{track}**", "", ""])]
-        lines += map(row, rows)
+    for number, track in enumerate(dict.fromkeys(one.track for one in ranked)):
+        lines += [row([f"**{track}**", "", ""])] if number else ["", *head([track, *HEADER])]
+        for one in ranked:
+            if one.track == track and one not in equal:
+                over, gain = "", one.gain
+                if gain is not None:
+                    over = f"{gain.value:+.2f} ({interval_cell(gain.low, gain.high, '+.2f')})"
+                lines.append(row([f"`{one.rule}`", f"{one.success.value:.2f}", over]))
     protocols = PROTOCOLS if "frontier" in place.folders else {}
     best = {one.rule: protocols.get(one.rule, one.p_best) for one in ranked}
     near = sorted(p for p in best.values() if p >= LEVEL)
@@ -204,12 +206,6 @@ def _place_tables(entries: Sequence[Row]) -> str:
         if names:
             lines += ["", f"Not told apart from {other}: {', '.join(names)}."]
     return "\n".join(lines)
-
-
-def _page_cells(standing: Standing) -> list[str]:
-    gain = standing.gain
-    over = f"{gain.value:+.2f} ({interval_cell(gain.low, gain.high, '+.2f')})" if gain else ""
-    return [f"`{standing.rule}`", f"{standing.success.value:.2f}", over]
 
 
 # --- the picture: a panel for each place, a row for each sampler ---

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader
 
 from analysis.figures import applicable
 from analysis.report import claims
-from analysis.report.finding import Finding, finding, name_of
+from analysis.report.finding import finding, name_of
 from analysis.report.summary import SummaryTables, note
 from analysis.report.summary import tables as numbers_of
 from analysis.statistics.matrices import settings
@@ -41,25 +41,18 @@ Statistics = Mapping[str, pd.DataFrame]
 def write(results: Results, statistics: Statistics, figures: Path, page: Path) -> None:
     """Write the page, and beside it the finding as JSON for the terminal.
 
+    The page: finding, short tables, claims, figures, limits, all numbers, provenance.
+
     Args:
         statistics: those named in `summary.STATISTICS`.
         figures: folder of the figures, GOAL_SPACE/NAME.png; those without a file are left out.
         page: HTML file to write; the JSON has its name.
     """
     summary = finding(results, statistics)
-    page.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(page, to_html(results, statistics, summary, figures).encode())
-    text = f"{json.dumps(summary._asdict(), indent=1)}\n"
-    write_atomically(page.with_suffix(".json"), text.encode())
-
-
-def to_html(results: Results, statistics: Statistics, summary: Finding, figures: Path) -> str:
-    """The page: finding, short tables, claims, figures, limits, all numbers, provenance."""
-    notes = [note(results), f"{summary.measured}. {names(results)}".strip()]
-    return TEMPLATE.render(
+    html = TEMPLATE.render(
         title=f"{results.experiment['experiment']}: what was found",
         found=[f"{text}." for text in (*summary.told, *summary.untold)],
-        notes=filter(None, notes),
+        notes=filter(None, (note(results), f"{summary.measured}. {names(results)}".strip())),
         tables=[
             SummaryTables(results, statistics, space).success(practised_split(results))
             for space in results.goal_spaces
@@ -70,6 +63,10 @@ def to_html(results: Results, statistics: Statistics, summary: Finding, figures:
         numbers=numbers_of(results, statistics),
         provenance=filter(None, (provenance(results), missing(results))),
     )
+    page.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(page, html.encode())
+    text = f"{json.dumps(summary._asdict(), indent=1)}\n"
+    write_atomically(page.with_suffix(".json"), text.encode())
 
 
 def names(results: Results) -> str:
@@ -128,13 +125,15 @@ def provenance(results: Results) -> Table:
     """The runs, their code, libraries and machines."""
     experiment, runs = results.experiment, results.manifest["runs"]
     seconds = sum(run.get("wall_seconds") or 0.0 for run in runs)
+    times = (run[key] for run in runs for key in ("started", "finished") if run.get(key))
+    days = sorted(str(time)[:10] for time in times)
     rows = {
         "Experiment": f"{experiment['experiment']}, preset {experiment['preset']}",
         "Samplers": ", ".join(name_of(algorithm, results) for algorithm in results.algorithms),
         "Goal spaces": ", ".join(results.goal_spaces),
         "Seeds": ", ".join(map(str, experiment["seeds"])),
         "Runs": f"{sentence(results.manifest)}; {seconds / 3600:.1f} hours of training in all",
-        "Made": _span(runs),
+        "Made": printable(" to ".join(dict.fromkeys([*days[:1], *days[-1:]]))),
         "Code": _join_distinct(run.get("code_version") for run in runs),
         "Libraries": _join_distinct(_libraries(run) for run in runs),
         "Machines": _join_distinct(run.get("cpu") or run.get("host") for run in runs),
@@ -161,10 +160,3 @@ def _libraries(run: Mapping[str, Any]) -> str:
 
 def _join_distinct(values: Iterator[Any]) -> str:
     return printable("; ".join(dict.fromkeys(str(value) for value in values if value)))
-
-
-def _span(runs: Sequence[Mapping[str, Any]]) -> str:
-    days = sorted(
-        str(run[key])[:10] for run in runs for key in ("started", "finished") if run.get(key)
-    )
-    return printable(" to ".join(dict.fromkeys([*days[:1], *days[-1:]])))

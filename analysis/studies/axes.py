@@ -102,22 +102,14 @@ def standings_of(rows: pd.DataFrame) -> dict[str, Standing]:
     return {rule.rule: rule for rule in standings(scores, tracks, FLOOR, CEILING)}
 
 
-def against_best(standing: Standing) -> str:
-    """`best` of its track, or the corrected p of the difference to the best."""
-    return chance(standing.p_best) or "best"
-
-
-def values_of(axes: Axes, axis: str) -> list[float]:
-    """Values of an axis with that of the base, increasing."""
-    values = axes.frame.loc[axes.frame["axis"] == axis, "value"].unique()
-    return sorted({float(axes.metadata[BASE][axis]), *map(float, values)})
-
-
 def tables(axes: Axes) -> list[Table]:
     """Where each rule breaks, then a table of numbers for each axis."""
     by_axis = {
-        axis: {value: standings_of(place(axes, axis, value)) for value in values_of(axes, axis)}
-        for axis in dict.fromkeys(axes.frame["axis"])
+        axis: {
+            value: standings_of(place(axes, axis, value))
+            for value in sorted({float(axes.metadata[BASE][axis]), *map(float, rows["value"])})
+        }
+        for axis, rows in axes.frame.groupby("axis", sort=False)
         if axis != BASE
     }
     base = standings_of(place(axes))
@@ -140,7 +132,7 @@ def _overview(axes: Axes, by_axis: Mapping[str, ByValue], base: Mapping[str, Sta
             continue
         cells = [_breaks(axis, each, rule, axes) for axis, each in by_axis.items()]
         names = [f"`{rule}`", "yes" if standing.track == GROUPS else "no"]
-        rows.append([*names, _share(standing), against_best(standing), *cells])
+        rows.append([*names, _share(standing), chance(standing.p_best) or "best", *cells])
         rows[-1].append(f"{seconds[rule]:.2g}")
     caption = (
         "Where each sampler breaks: values of an axis at which it is not told apart from random (="

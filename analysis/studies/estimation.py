@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.statistics import summaries
-from analysis.statistics.intervals import RATE, STUDENTISED, mean_estimate
+from analysis.statistics.intervals import STUDENTISED, mean_estimate
 from analysis.statistics.matrices import bootstrap_of
 from analysis.statistics.practice_shares import goal_counts, practised_until
 from analysis.tables.grid import RUN_COLUMNS, SPLIT_LABELS, Algorithm, estimator_label
@@ -133,21 +133,36 @@ def table(results: Results, truth: str, split: str = "train") -> pd.DataFrame:
     Raises:
         InputError: a run lacks the true estimator, there is no other one, or runs have phases.
     """
-    errors, keys = _errors(results, truth, split), [*ALGORITHM, "estimator"]
+    check_one_phase(results, "estimation")
+    if truth not in (OBSERVED, KNOWN) and split != "train":
+        raise InputError(
+            f"--split: {split!r} is not allowed against {truth}, which covers training goals only; "
+            f"allowed: train, or --against {OBSERVED}"
+        )
+    errors = rows_where(summaries.calibration(with_truth(results, truth)), split=split)
+    if not len(errors):
+        raise InputError("estimation: no run has an estimator; allowed: runs that predict")
+    keys = [*ALGORITHM, "estimator"]
     rows: list[dict[str, Any]] = []
     computes = truth == MEASURED and PER_GOAL not in set(errors["estimator"])
     for values, group in errors.groupby(keys, sort=False):
         where = dict(zip(keys, values, strict=True))
         if where["estimator"] != truth:
             of_runs = group.groupby("seed")["mean_absolute_error"].mean().to_numpy()
-            found = mean_estimate(of_runs[:, None], bootstrap_of(results), RATE)
+            found = mean_estimate(of_runs[:, None], bootstrap_of(results))
             numbers = (found.value[0], found.low[0], found.high[0], found.method[0])
             error = dict(zip(ERROR, (len(of_runs), *numbers), strict=True))
             error["categories"] = group.groupby("category")["mean_absolute_error"].mean().to_dict()
             rows.append({**where, **error, **_cost(results, where), "status": RUN})
         else:
-            rows.append({**where, **NO_ERROR, **_cost(results, where), "status": TRUTH})
-            rows += _cost_per_goal(results, where) if computes else []
+            cost = _cost(results, where)
+            rows.append({**where, **NO_ERROR, **cost, "status": TRUTH})
+            algorithm = Algorithm(where["sampler"], where["variant"])
+            counts = goal_counts(results, algorithm, where["goal_space"]) if computes else None
+            if counts is not None:  # the world is registered
+                arms = sum(count > 0 for count in counts.values())
+                cost["estimating"] = cost["estimating"] / arms * sum(counts.values())
+                rows.append({**rows[-1], **cost, "estimator": PER_GOAL, "status": COMPUTED})
     if all(row["status"] != RUN for row in rows):
         raise InputError(f"estimation: {truth} is the only estimator; allowed: one more to judge")
     order = {name: index for index, name in enumerate(results.goal_spaces)}
@@ -160,38 +175,11 @@ def table(results: Results, truth: str, split: str = "train") -> pd.DataFrame:
     )
 
 
-def _errors(results: Results, truth: str, split: str) -> pd.DataFrame:
-    check_one_phase(results, "estimation")
-    if truth not in (OBSERVED, KNOWN) and split != "train":
-        raise InputError(
-            f"--split: {split!r} is not allowed against {truth}, which covers training goals only; "
-            f"allowed: train, or --against {OBSERVED}"
-        )
-    results = with_truth(results, truth)
-    errors = rows_where(summaries.calibration(results), split=split)
-    if not len(errors):
-        raise InputError("estimation: no run has an estimator; allowed: runs that predict")
-    return errors
-
-
 def _cost(results: Results, where: Mapping[str, str]) -> dict[str, float]:
     runs = [r for r in results.manifest["runs"] if all(r[key] == where[key] for key in ALGORITHM)]
     estimating = [run["estimation_episodes"][where["estimator"]] for run in runs]
     training = [run.get("episodes") or math.nan for run in runs]
     return {"estimating": float(np.mean(estimating)), "training": float(np.mean(training))}
-
-
-def _cost_per_goal(results: Results, where: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Eval-ALP's cost, computed: as many evaluations of each goal as of each category."""
-    algorithm = Algorithm(where["sampler"], where["variant"])
-    counts = goal_counts(results, algorithm, where["goal_space"])
-    if counts is None:
-        return []  # the world is not registered
-    arms = sum(count > 0 for count in counts.values())
-    cost = _cost(results, where)
-    estimating = cost["estimating"] / arms * sum(counts.values())
-    computed = {"estimator": PER_GOAL, **cost, "estimating": estimating, "status": COMPUTED}
-    return [{**where, **NO_ERROR, **computed}]
 
 
 def truth_label(truth: str) -> str:

@@ -72,14 +72,10 @@ def tokenizer_of(rows: list[dict[str, Any]]) -> PreTrainedTokenizerFast:
 PIECE = r"[A-Za-z]+|[^\sA-Za-z]"
 
 
-def said(text: str) -> str:
-    """An answer without spaces: tokens are joined by them."""
-    return text.replace(" ", "")
-
-
 def right(completions: list[str], answer: list[str], **_: Any) -> list[float]:
-    """Reward 1 for the answer, 0 for anything else."""
-    return [float(said(a) == said(b)) for a, b in zip(completions, answer, strict=True)]
+    """Reward 1 for the answer, 0 for anything else; spaces, which join tokens, do not count."""
+    pairs = zip(completions, answer, strict=True)
+    return [float(text.replace(" ", "") == own.replace(" ", "")) for text, own in pairs]
 
 
 def pretrained(

@@ -5,6 +5,7 @@ The rules contain only what needs Snakemake. Errors end with one line, before an
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -12,7 +13,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -28,7 +29,7 @@ from analysis.statistics.registry import (
     statistics_of,
 )
 from analysis.tables.coverage import describe_missing, is_complete, made_by_other_code, missing_runs
-from analysis.tables.grid import Run, run_of, seeds_by_algorithm
+from analysis.tables.grid import run_of, seeds_by_algorithm
 from magellan.config import PlannedRun, flat_keys, grid, load_experiment, read_yaml, resolve_run
 from magellan.config.grid import (
     BEGINNING,
@@ -73,6 +74,15 @@ def stop(error: object) -> NoReturn:
     sys.exit(f"error: {error}")
 
 
+@contextlib.contextmanager
+def stopping() -> Iterator[None]:
+    """Stop at an InputError."""
+    try:
+        yield
+    except InputError as error:
+        stop(error)
+
+
 def code_of(*packages: str) -> list[str]:
     """Files of packages of the analysis; editing one remakes the outputs."""
     files = [path for package in packages for path in (ANALYSIS / package).glob("*.*")]
@@ -81,10 +91,8 @@ def code_of(*packages: str) -> list[str]:
 
 def check_config_file(path: str | Path) -> None:
     """Stop with file name and line if a file is invalid YAML, repeats a key, or contains Python."""
-    try:
+    with stopping():
         read_yaml(path)
-    except InputError as error:
-        stop(error)
 
 
 def resolve_modules(values: MutableMapping[str, Any], files: Paths) -> None:
@@ -106,14 +114,17 @@ def checked_experiment(
         overrides: values of `--config`, which are among `values`.
     """
     forget_modules()
-    try:
+    with stopping():
         check_overrides(overrides)
-        check_single(files)
+        named = [str(path) for path in files if "experiment" in read_yaml(path)]
+        if len(named) > 1:  # Snakemake merges files: keys of one would leak into the other
+            stop(
+                f"--configfile: {' '.join(named)} are not allowed together: each names an "
+                "experiment; allowed: one of them, and files of keys that change it"
+            )
         experiment = load_experiment(values)
         if files:
             check_named(values, f"config file: {' '.join(map(str, files))}")
-    except InputError as error:
-        stop(error)
     check_experiment_models(experiment, may_come=True)
     folder = experiment_folder(experiment)
     if os.path.realpath(folder) in map(os.path.realpath, (REFERENCE, BACKBONE)):
@@ -122,16 +133,6 @@ def checked_experiment(
         )
     check_writable(folder)
     return experiment
-
-
-def check_single(files: Paths) -> None:
-    """Refuse two experiments: Snakemake merges files, so keys of one would leak into the other."""
-    named = [str(path) for path in files if "experiment" in read_yaml(path)]
-    if len(named) > 1:
-        raise InputError(
-            f"--configfile: {' '.join(named)} are not allowed together: each names an experiment; "
-            "allowed: one of them, and files of keys that change it"
-        )
 
 
 def check_overrides(values: Any, key: str = "") -> None:
@@ -190,11 +191,6 @@ def tables_in(folder: str) -> list[str]:
     return [f"{folder}/tables/{name}" for name in RUN_FILES]
 
 
-def built_in(registry: Mapping[str, Spec]) -> list[str]:
-    """Names of built-in entries."""
-    return [name for name, spec in registry.items() if is_built_in(spec)]
-
-
 def user_defined(registry: Mapping[str, Spec]) -> list[Any]:
     """Entries added by the experiment's modules."""
     return [spec for spec in registry.values() if not is_built_in(spec)]
@@ -202,23 +198,14 @@ def user_defined(registry: Mapping[str, Spec]) -> list[Any]:
 
 def statistics_in(folder: str, names: Iterable[str] | None = None) -> list[str]:
     """Files of statistics in a results folder: these, or the built-in ones."""
-    names = built_in(STATISTICS) if names is None else names
+    if names is None:
+        names = [name for name, spec in STATISTICS.items() if is_built_in(spec)]
     return [f"{folder}/statistics/{name}.csv" for name in names]
 
 
 def input_statistics(folder: str, figure: FigureSpec) -> list[str]:
     """Input statistics of a figure: all built-in ones, or those that a user's figure names."""
     return statistics_in(folder, None if is_built_in(figure) else figure.statistics)
-
-
-def figures_in(folder: str, runs: Iterable[Run], experiment: Mapping[str, Any]) -> list[str]:
-    """Files of all applicable figures of these runs."""
-    files = []
-    for goal_space, algorithms in seeds_by_algorithm(runs).items():
-        path = f"{folder}/figures/{goal_space}"
-        names = applicable(algorithms, experiment)
-        files += [f"{path}/{name}.{suffix}" for name in names for suffix in ("png", "pdf")]
-    return files
 
 
 def finding_of(folder: str) -> dict[str, Any]:
@@ -264,32 +251,26 @@ class Plan:
         self.experiment = experiment
         self.values = experiment.model_dump(mode="json")
         self.folder = experiment_folder(experiment)
-        try:
+        with stopping():
             self.grid = grid(experiment)
-        except InputError as error:
-            stop(error)
         self.starts = shared_beginnings(self.grid)
         self.beginnings = [start.run for start in self.starts.values()]
         self._run = {run.identity: run for run in (*self.beginnings, *self.grid)}
         # Now: another experiment of the same workflow replaces the registered samplers.
         self._models = {identity: asked_models(run.config) for identity, run in self._run.items()}
-        self.runs = self._runs_to_report()
+        self.runs = self.grid
+        if experiment.allow_incomplete:
+            self.runs = [run for run in self.grid if self._is_complete(run)]
+            if not self.runs:
+                stop(
+                    f"allow_incomplete: none of {len(self.grid)} runs in {self.folder} is "
+                    "complete; allowed with at least one: first call without it, to start them"
+                )
         reported = {run.identity for run in self.runs}
         self.left_out = [run for run in self.grid if run.identity not in reported]
 
     def _is_complete(self, run: PlannedRun) -> bool:
         return is_complete(Path(self.folder) / run.path, RUN_FILES, run.identity)
-
-    def _runs_to_report(self) -> list[PlannedRun]:
-        if not self.experiment.allow_incomplete:
-            return self.grid
-        runs = [run for run in self.grid if self._is_complete(run)]
-        if not runs:
-            stop(
-                f"allow_incomplete: none of {len(self.grid)} runs in {self.folder} is complete; "
-                "allowed with at least one: first call without it, to start them"
-            )
-        return runs
 
     # --- inputs of the analysis -------------------------------------------------------------------
 
@@ -306,17 +287,18 @@ class Plan:
         """The experiment for combined tables, in JSON; variants keep their order."""
         return json.dumps(self.experiment.model_dump(mode="json", exclude={"allow_incomplete"}))
 
-    def _reported_runs(self) -> list[Run]:
-        return [run_of(run.declared()) for run in self.runs]
-
     def figures(self) -> list[str]:
-        """Figures of the experiment; stops if a module's figure is invalid."""
-        try:
+        """Files of all applicable figures; stops if a module's figure is invalid."""
+        files = []
+        with stopping():
             for spec in user_defined(FIGURES):
                 statistics_of(spec)
-            return figures_in(self.folder, self._reported_runs(), self.values)
-        except InputError as error:
-            stop(error)
+            runs = [run_of(run.declared()) for run in self.runs]
+            for goal_space, algorithms in seeds_by_algorithm(runs).items():
+                path = f"{self.folder}/figures/{goal_space}"
+                names = applicable(algorithms, self.values)
+                files += [f"{path}/{name}.{suffix}" for name in names for suffix in ("png", "pdf")]
+        return files
 
     def pictures(self) -> list[str]:
         """Figures in the summary."""
@@ -407,17 +389,13 @@ class Plan:
         args += ["--world", experiment.world] if experiment.world != DEFAULT_WORLD else []
         args += ["--log", experiment.log] if experiment.log != "none" else []
         resolved = flat_keys(run.config.model_dump(mode="json"))
+        keys: Iterable[str] = given_keys(self.values, run.variant)
         if run.variant == BEGINNING:
-            keys: Iterable[str] = self._changed_keys(run, resolved)
-        else:
-            keys = given_keys(self.values, run.variant)
+            names = {"sampler": run.sampler, "goal_space": run.goal_space, "seed": run.seed}
+            config = resolve_run(experiment.preset, [experiment.common, names])
+            plain = flat_keys(config.model_dump(mode="json"))
+            keys = [key for key, value in resolved.items() if value != plain[key]]
         return args + [w for key in keys for w in ("--set", f"{key}={json.dumps(resolved[key])}")]
-
-    def _changed_keys(self, run: PlannedRun, resolved: Mapping[str, Any]) -> list[str]:
-        names = {"sampler": run.sampler, "goal_space": run.goal_space, "seed": run.seed}
-        config = resolve_run(self.experiment.preset, [self.experiment.common, names])
-        plain = flat_keys(config.model_dump(mode="json"))
-        return [key for key, value in resolved.items() if value != plain[key]]
 
     # --- messages ---------------------------------------------------------------------------------
 
@@ -507,21 +485,17 @@ def check_no_orphaned_jobs(wildcards: Iterable[Sequence[str]]) -> None:
         wildcards: wildcards of each run to submit.
     """
     comments = {f"rule_train_wildcards_{'_'.join(values)}" for values in wildcards}
-    jobs = orphaned_jobs(jobs_in_the_queue(), os.getcwd(), comments)
+    command = ["squeue", "--me", "--noheader", "--format=%A|%Z|%k"]
+    try:
+        listing = subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return  # Slurm is absent or does not answer
+    jobs = orphaned_jobs(listing, os.getcwd(), comments)
     if jobs:
         stop(
             f"jobs of an earlier driver still wait or run here; end them, nothing is lost: "
             f"scancel {' '.join(jobs)}"
         )
-
-
-def jobs_in_the_queue() -> str:
-    """Lines `job|folder|comment` of squeue; empty if Slurm is absent or does not answer."""
-    command = ["squeue", "--me", "--noheader", "--format=%A|%Z|%k"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
 
 
 def orphaned_jobs(listing: str, folder: str, comments: set[str]) -> list[str]:

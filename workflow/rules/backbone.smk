@@ -81,10 +81,7 @@ rule backbone_smollm2:
 
 rule backbone:
     input:
-        expand(
-            f"{BACKBONE}/{{model}}/model.safetensors",
-            model=EMBEDDED,
-        ),
+        expand(f"{BACKBONE}/{{model}}/model.safetensors", model=EMBEDDED),
     localrule: True
     message:
         f"the language models are in {BACKBONE}"

@@ -43,14 +43,11 @@ def gpus() -> dict[str, str]:
         return {uuid: uuid for uuid in numbers}
     names = [name.strip() for name in os.environ[VISIBLE].split(",") if name.strip()]
     # The devices of each Slurm job may start at number 0: locks have the job in their name.
-    job = os.environ.get("SLURM_JOB_ID")
-    return {name: f"job{job}-{name}" if job else uuid_of(name, numbers) for name in names}
-
-
-def uuid_of(name: str, numbers: dict[str, str]) -> str:
-    """UUID of a device given by UUID, prefix of it, or number; the name itself if unknown."""
-    matches = (uuid for uuid in numbers if uuid.startswith(name) or numbers[uuid] == name)
-    return next(matches, name)
+    if job := os.environ.get("SLURM_JOB_ID"):
+        return {name: f"job{job}-{name}" for name in names}
+    # A device is given by UUID, prefix of it, or number.
+    found = {n: [u for u in numbers if u.startswith(n) or numbers[u] == n] for n in names}
+    return {name: (uuids or [name])[0] for name, uuids in found.items()}
 
 
 def numbers_by_uuid() -> dict[str, str]:

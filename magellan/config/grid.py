@@ -54,8 +54,7 @@ class PlannedRun:
 
     def declared(self) -> dict[str, Any]:
         """Return the run as manifests list it."""
-        names = ("sampler", "variant", "goal_space", "seed", "identity")
-        return {name: getattr(self, name) for name in names}
+        return {name: value for name, value in vars(self).items() if name != "config"}
 
 
 def variants_of(experiment: ExperimentConfig) -> Mapping[str, Mapping[str, Any]]:
@@ -208,10 +207,8 @@ def load_experiment(values: Mapping[str, Any]) -> ExperimentConfig:
     configs: dict[str, RunConfig] = {}
     for name, layer in experiment.variants.items():
         if not re.fullmatch(VARIANT_PATTERN, name):
-            raise InputError(
-                f"variants: name {shown(name)} is not allowed; allowed: letters, digits, _ . and "
-                "-, a letter or digit first"
-            )
+            allowed = "letters, digits, _ . and -, a letter or digit first"
+            raise InputError(f"variants: name {shown(name)} is not allowed; allowed: {allowed}")
         layers = [experiment.overrides, layer]
         configs[name] = _resolve_layer(experiment, layers, f"variants.{name}")
     _check_variants(configs)
@@ -252,8 +249,7 @@ def asked_models(config: RunConfig) -> set[str]:
 
 def _resolved(experiment: ExperimentConfig) -> Iterator[RunConfig]:
     """Configurations of the samplers and variants, without goal spaces and seeds."""
-    layers = variants_of(experiment).values()
-    for layer, sampler in itertools.product(layers, experiment.samplers):
+    for layer, sampler in itertools.product(variants_of(experiment).values(), experiment.samplers):
         yield _resolve(experiment, [{"sampler": sampler}, experiment.overrides, layer])
 
 

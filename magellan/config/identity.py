@@ -86,7 +86,11 @@ def counted(config: RunConfig) -> dict[str, Any]:
         result["world"] = config.world
     if observers:
         result["observers"] = sorted(observers)
-    unused = _unused_sections(config)
+    used = {SAMPLERS[phase.sampler].section for phase in phases}
+    used |= {ESTIMATORS[name].section for name in estimators_of(config)}
+    specs = (*SAMPLERS.values(), *ESTIMATORS.values(), *BACKENDS.values())
+    # One without constants has no section, whatever its name. Those of backends are operational.
+    unused = {spec.section for spec in specs if spec.settings.model_fields} - used
     for key, value in values.items():
         section, dot, name = key.partition(".")
         if not dot or section in unused or key in OPERATIONAL or value == defaults[key]:
@@ -102,16 +106,6 @@ def counted(config: RunConfig) -> dict[str, Any]:
 @functools.lru_cache(maxsize=8)
 def _defaults(model: type[RunConfig]) -> Mapping[str, Any]:
     return flat_keys(model().model_dump(mode="json"))
-
-
-def _unused_sections(config: RunConfig) -> set[str]:
-    """Sections of samplers, estimators and backends that do not count for this run."""
-    used = {SAMPLERS[phase.sampler].section for phase in phases_of(config)}
-    used |= {ESTIMATORS[name].section for name in estimators_of(config)}
-    specs = (*SAMPLERS.values(), *ESTIMATORS.values(), *BACKENDS.values())
-    # One without constants has no section, whatever its name. Those of backends are operational.
-    optional = {spec.section for spec in specs if spec.settings.model_fields}
-    return optional - used
 
 
 def own_code_of(config: RunConfig) -> dict[str, dict[str, str]]:

@@ -37,8 +37,7 @@ _LOADED: dict[Path, _File] = {}
 def load_modules(paths: Any) -> None:
     """Run each file once, in order, to register its entries.
 
-    Args:
-        paths: of Python files, relative to the working folder.
+    paths: of Python files, relative to the working folder.
 
     Raises:
         InputError: not a list of paths, no such file, or the file cannot be run.
@@ -65,12 +64,11 @@ def resolve_paths(paths: Any, file: Path) -> Any:
     """
     if not isinstance(paths, list):
         return paths
-    return [_resolve_beside(path, file) if isinstance(path, str) else path for path in paths]
-
-
-def _resolve_beside(path: str, file: Path) -> str:
-    absolute, folder = Path(os.path.abspath(file.parent / path)), Path.cwd()
-    return str(absolute.relative_to(folder) if absolute.is_relative_to(folder) else absolute)
+    below = os.path.join(os.getcwd(), "")
+    return [
+        os.path.abspath(file.parent / path).removeprefix(below) if isinstance(path, str) else path
+        for path in paths
+    ]
 
 
 def refuse_modules(paths: Any) -> None:
@@ -102,7 +100,10 @@ def _load(name: Any) -> _File:
     old = _registered_entries()
     try:
         _run(path, content)
-        _check_drivers(_registered_entries().keys() - old)
+        for kind, entry_name in _registered_entries().keys() - old:
+            driver = SAMPLERS[entry_name].estimator if kind == SAMPLERS.kind else None
+            if driver is not None:
+                ESTIMATORS.find(driver, f"{entry_name}: estimator")
     except Exception as error:  # a user's file may raise anything
         _unregister(_registered_entries().keys() - old)
         if isinstance(error, InputError):
@@ -117,13 +118,6 @@ def _load(name: Any) -> _File:
 
 def _registered_entries() -> dict[Name, Any]:
     return {(registry.kind, name): registry[name] for registry in REGISTRIES for name in registry}
-
-
-def _check_drivers(added: set[Name]) -> None:
-    for kind, name in added:
-        driver = SAMPLERS[name].estimator if kind == SAMPLERS.kind else None
-        if driver is not None:
-            ESTIMATORS.find(driver, f"{name}: estimator")
 
 
 def _unregister(added: set[Name]) -> None:
@@ -156,9 +150,7 @@ def _run(path: Path, content: bytes) -> None:
 def own_code(paths: tuple[str, ...], used: Collection[Name]) -> dict[str, dict[str, str]]:
     """Describe a run's user files as they were loaded, even if they changed since.
 
-    Args:
-        paths: of the files.
-        used: registered entries that the run uses.
+    used: registered entries that the run uses.
 
     Returns:
         `modules`: SHA-256 by path; `uses`: path of the file by the entry that the run uses. A file

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from magellan.core.errors import InputError, shown, suggestion
+from magellan.core.errors import unknown
 
 # The learner of the reference study, in which practice decides what is learnt; it was chosen
 # without any sampler (docs/studies/learner.md).
@@ -96,8 +96,5 @@ DEFAULT = "reference"
 def check_preset(name: str) -> str:
     """Return the name; InputError if there is no such preset."""
     if name not in PRESETS:
-        allowed = ", ".join(PRESETS)
-        raise InputError(
-            f"preset: {shown(name)} is unknown; allowed: {allowed}{suggestion(name, PRESETS)}"
-        )
+        raise unknown("preset", name, PRESETS)
     return name

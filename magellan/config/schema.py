@@ -23,7 +23,7 @@ from pydantic import (
 from magellan.backends import BACKENDS
 from magellan.competence import ESTIMATORS
 from magellan.config.presets import DEFAULT, PRESETS, check_preset
-from magellan.core.errors import InputError, shown, suggestion
+from magellan.core.errors import InputError, not_allowed, shown, suggestion
 from magellan.core.registry import Spec
 from magellan.core.settings import (
     LARGEST_SEED,
@@ -70,6 +70,10 @@ SamplerName = Annotated[str, AfterValidator(lambda name: SAMPLERS.find(name).nam
 """A registered sampler."""
 WorldName = Annotated[str, AfterValidator(lambda name: WORLDS.find(name).name)]
 """A registered world."""
+EstimatorName = Annotated[
+    str, AfterValidator(lambda name: name and ESTIMATORS.find(name, "samplers.estimator").name)
+]
+"""A registered estimator, or none: empty."""
 
 
 class SamplerConfig(Section):
@@ -78,14 +82,7 @@ class SamplerConfig(Section):
     epsilon_start: Fraction = Field(1.0, description="Share of uniform draws at the start.")
     epsilon_end: Fraction = Field(0.2, description="Share of uniform draws in the limit.")
     epsilon_decay: Positive = Field(320.0, description="Time constant in policy updates.")
-    estimator: str = Field("", description="Estimator that replaces the samplers' own.")
-
-    @field_validator("estimator")
-    @classmethod
-    def _known_estimator(cls, name: str) -> str:
-        if name:
-            ESTIMATORS.find(name, "samplers.estimator")
-        return name
+    estimator: EstimatorName = Field("", description="Estimator that replaces the samplers' own.")
 
 
 Unit = Literal["episodes", "steps", "updates"]
@@ -130,10 +127,8 @@ class BudgetConfig(Section):
     @model_validator(mode="after")
     def _one_end(self) -> BudgetConfig:
         if self.steps and self.updates:
-            raise InputError(
-                f"budget.updates: {self.updates} is not allowed beside budget.steps = "
-                f"{self.steps}: one of them ends the run; allowed: 0 for one of the two"
-            )
+            why = f" beside budget.steps = {self.steps}: one of them ends the run"
+            raise not_allowed("budget.updates", self.updates, "0 for one of the two", why)
         return self
 
     @property
@@ -247,39 +242,24 @@ class RunConfig(Section):
         return _canonical_goal_spaces([name], info)[0]
 
     @model_validator(mode="after")
-    def _can_learn(self) -> RunConfig:
-        agent = self.agent
-        if agent.replay_capacity < agent.batch_size:
-            raise InputError(
-                f"agent.replay_capacity: {agent.replay_capacity} is not allowed: a batch of "
-                f"agent.batch_size = {agent.batch_size} would never be full; allowed: "
-                f"{agent.batch_size} or more"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _has_one_agent(self) -> RunConfig:
-        """Check that the other agent's section is not set: it would be ignored in silence."""
+    def _fits_together(self) -> RunConfig:
+        capacity, batch = self.agent.replay_capacity, self.agent.batch_size
+        if capacity < batch:
+            why = f": a batch of agent.batch_size = {batch} would never be full"
+            raise not_allowed("agent.replay_capacity", capacity, f"{batch} or more", why)
+        # The other agent's section would be ignored in silence.
         writes = bool(self.world in WORLDS and WORLDS[self.world].answer_tokens)
         other, own = ("agent", "grpo") if writes else ("grpo", "agent")
+        does = "writes its answers" if writes else "chooses actions"
+        of_world = f"is not for the world {self.world!r}, whose agent {does}; allowed:"
         section = getattr(self, other)
         for key, default in type(section)():
             if getattr(section, key) != default:
                 allowed = f"the section {own}" + ", from preset grpo" * writes
-                does = "writes its answers" if writes else "chooses actions"
-                raise InputError(
-                    f"{other}.{key}: {shown(getattr(section, key))} is not for the world "
-                    f"{self.world!r}, whose agent {does}; allowed: {allowed}"
-                )
+                value = shown(getattr(section, key))
+                raise InputError(f"{other}.{key}: {value} {of_world} {allowed}")
         if writes and self.budget.export:
-            raise InputError(
-                f"budget.export: true is not for the world {self.world!r}, whose agent writes its "
-                "answers; allowed: false"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _can_be_computed(self) -> RunConfig:
+            raise InputError(f"budget.export: true {of_world} false")
         BACKENDS.find(self.backend.kind, "backend.kind")
         check_together(self.backbone, self.backend)
         return self
@@ -459,20 +439,14 @@ class ExperimentConfig(Section):
         return {"modules": self.modules, "world": self.world, "goal_space": self.goal_spaces[0]}
 
     @model_validator(mode="after")
-    def _known_reference(self) -> ExperimentConfig:
+    def _known_names(self) -> ExperimentConfig:
+        """Check the names in `analysis`: labels name variants, or variants of one sampler."""
         name = self.analysis.reference
         sampler, slash, variant = name.partition("/")
         variants = self.variants or {PLAIN: {}}
         if name and (sampler not in self.samplers or (slash and variant not in variants)):
-            raise InputError(
-                f"analysis.reference: {name!r} is not allowed; allowed: "
-                f"{', '.join(self.samplers)}, or with one of the variants: SAMPLER/VARIANT"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _known_labels(self) -> ExperimentConfig:
-        """Check that labels name variants, or variants of one sampler."""
+            allowed = f"{', '.join(self.samplers)}, or with one of the variants: SAMPLER/VARIANT"
+            raise not_allowed("analysis.reference", name, allowed)
         for key in self.analysis.labels:
             sampler, slash, variant = key.rpartition("/")
             if variant not in self.variants or (slash and sampler not in self.samplers):
@@ -481,10 +455,6 @@ class ExperimentConfig(Section):
                     f"analysis.labels.{key}: not a variant; allowed: {allowed}, or one of these "
                     f"after SAMPLER/{suggestion(variant, self.variants)}"
                 )
-        return self
-
-    @model_validator(mode="after")
-    def _known_marks(self) -> ExperimentConfig:
         feasible = WORLDS[self.world].categories.feasible
         for name in self.analysis.paper_mastery:
             if name not in feasible:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn, TypeAlias
 
 from magellan.core.errors import InputError, shown, suggestion
 
@@ -46,10 +46,7 @@ class ArgumentParser(argparse.ArgumentParser):
         return options
 
 
-if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[ArgumentParser]
-else:
-    Commands = argparse._SubParsersAction
+Commands: TypeAlias = "argparse._SubParsersAction[ArgumentParser]"
 
 
 def whole_number(text: str, least: int | None = None, most: int | None = None) -> int:

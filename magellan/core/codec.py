@@ -90,7 +90,9 @@ class Codec:
         for prompt, head, group in zip(prompts, heads, candidates, strict=True):
             if not len(head):
                 raise InputError(f"world: prompt {shown(prompt)} is not allowed: it has no tokens")
-            packed.append(_pack(head, flat[start : start + len(group)]))
+            parts = [head, *flat[start : start + len(group)]]
+            segments = np.repeat(np.arange(len(parts), dtype=np.int8), list(map(len, parts)))
+            packed.append(PackedState(np.concatenate(parts), segments))
             start += len(group)
         return packed
 
@@ -117,14 +119,6 @@ class Codec:
         size = len(self._tokenizer) if isinstance(self._tokenizer, Sized) else 2**31
         for token in tokens[(tokens < 0) | (tokens >= size)][:1].tolist():
             raise InputError(f"states: token {token} is not allowed; allowed: 0 to {size - 1}")
-
-
-def _pack(head: np.ndarray, branches: Sequence[np.ndarray]) -> PackedState:
-    lengths = [len(head), *(len(branch) for branch in branches)]
-    return PackedState(
-        np.concatenate([head, *branches]),
-        np.repeat(np.arange(len(lengths), dtype=np.int8), lengths),
-    )
 
 
 def stack(states: Sequence[PackedState]) -> Packed:

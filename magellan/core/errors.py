@@ -44,9 +44,17 @@ def shown(value: Any) -> str:
         return f"{type(value).__name__} too long to show"
 
 
-def not_allowed(key: str, value: Any, allowed: str) -> InputError:
-    """Return the error for a value that is not allowed."""
-    return InputError(f"{key}: {shown(value)} is not allowed; allowed: {allowed}")
+def not_allowed(key: str, value: Any, allowed: str, why: str = "") -> InputError:
+    """Return the error for a value that is not allowed; `why`: the words after that, if any."""
+    return InputError(f"{key}: {shown(value)} is not allowed{why}; allowed: {allowed}")
+
+
+def unknown(key: str, name: Any, allowed: Iterable[str]) -> InputError:
+    """Return the error for a name that is none of those allowed."""
+    names = ", ".join(allowed)
+    return InputError(
+        f"{key}: {shown(name)} is unknown; allowed: {names}{suggestion(name, allowed)}"
+    )
 
 
 def suggestion(name: Any, allowed: Iterable[str]) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from magellan.core.errors import InputError, shown, suggestion
+from magellan.core.errors import InputError, shown, unknown
 from magellan.core.settings import NoSettings, Section
 
 NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -85,16 +85,13 @@ class Registry(dict[str, EntryT]):
             InputError: the name is malformed, or another file has taken it.
         """
         if not isinstance(entry.name, str) or not NAME.fullmatch(entry.name):
-            raise InputError(
-                f"{self.kind}: name {shown(entry.name)} is not allowed; allowed: lower-case "
-                "letters, digits and underscores, a letter first"
-            )
-        present = self.get(entry.name)
-        if present is not None and present.source != entry.source:
-            raise InputError(
-                f"{self.kind}: name {entry.name!r} is taken by {present.source}; "
-                "allowed: another name"
-            )
+            allowed = "lower-case letters, digits and underscores, a letter first"
+            name = shown(entry.name)
+            raise InputError(f"{self.kind}: name {name} is not allowed; allowed: {allowed}")
+        present = self.get(entry.name, entry)
+        if present.source != entry.source:
+            taken = f"name {entry.name!r} is taken by {present.source}"
+            raise InputError(f"{self.kind}: {taken}; allowed: another name")
         self[entry.name] = entry
         return entry
 
@@ -116,10 +113,7 @@ class Registry(dict[str, EntryT]):
     def find(self, name: object, key: str | None = None) -> EntryT:
         """Return the entry; InputError with the allowed names if there is none, for `key`."""
         if not isinstance(name, str) or name not in self:
-            raise InputError(
-                f"{key or self.kind}: {shown(name)} is unknown; allowed: {', '.join(self)}"
-                f"{suggestion(name, self)}"
-            )
+            raise unknown(key or self.kind, name, self)
         return self[name]
 
 

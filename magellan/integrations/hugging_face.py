@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from magellan.core.errors import InputError, shown
+from magellan.core.errors import not_allowed
 
 
 class HiddenStates:
@@ -49,9 +49,7 @@ class HiddenStates:
         rows = [torch.tensor(row) for row in self._tokenizer(list(texts))["input_ids"]]
         for text, row in zip(texts, rows, strict=True):
             if not len(row):
-                raise InputError(
-                    f"embed: {shown(text)} is not allowed: it has no tokens; allowed: other texts"
-                )
+                raise not_allowed("embed", text, "other texts", ": it has no tokens")
         tokens = pad_sequence(rows, batch_first=True).to(self._model.device)
         last = torch.tensor([len(row) - 1 for row in rows], device=self._model.device)
         mask = torch.arange(tokens.shape[1], device=last.device) <= last[:, None]

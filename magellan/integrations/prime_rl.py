@@ -21,7 +21,7 @@ from typing import Any
 
 from prime_rl.orchestrator.curriculum.samplers import TaskSampler
 
-from magellan.core.errors import InputError
+from magellan.core.errors import InputError, not_allowed
 from magellan.curriculum import Curriculum
 
 
@@ -52,11 +52,9 @@ class CurriculumSampler(TaskSampler):
             raise InputError("tasks: a key is missing, or the same in two; allowed: a key of each")
         whole = isinstance(groups_per_step, int) and not isinstance(groups_per_step, bool)
         if not whole or groups_per_step < 1:
-            raise InputError(f"groups_per_step: {groups_per_step!r} is not allowed; allowed: >= 1")
-        self._row_of, self._groups_per_step = (
-            {key: i for i, key in enumerate(keys)},
-            groups_per_step,
-        )
+            raise not_allowed("groups_per_step", groups_per_step, ">= 1")
+        self._row_of = {key: i for i, key in enumerate(keys)}
+        self._groups_per_step = groups_per_step
         self._waiting: list[tuple[int, list[float | None]]] = []
         self.curriculum = Curriculum([_text(task) for task in self.tasks], **arguments)
 
@@ -67,7 +65,7 @@ class CurriculumSampler(TaskSampler):
         """Take the rollouts of a task; learn from those of a step when the last has come."""
         key = group[0].task.key
         if key not in self._row_of:
-            raise InputError(f"task key: {key!r} is not allowed; allowed: those of the task set")
+            raise not_allowed("task key", key, "those of the task set")
         trained = (trace for episode in group for trace in episode.traces if trace.agent.trainable)
         rewards = [None if trace.has_error else float(trace.reward) for trace in trained]
         self._waiting.append((self._row_of[key], rewards or [None]))

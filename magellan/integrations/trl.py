@@ -16,6 +16,7 @@ import json
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -130,18 +131,16 @@ class CurriculumMixin(Trainer):
 
     def _recording_judge(self, judge: Any) -> Callable[..., Any]:
         """Wrap a reward function so that training rewards are recorded."""
-        if (
-            not callable(judge)
-            or isinstance(judge, nn.Module)
-            or inspect.iscoroutinefunction(judge)
-        ):
-            raise InputError(f"judge: {shown(judge)} is not allowed; allowed: a plain function")
+        model = isinstance(judge, nn.Module)
+        if model or not callable(judge) or inspect.iscoroutinefunction(judge):
+            raise not_allowed("judge", judge, "a plain function")
 
         @functools.wraps(judge)
         def reward(**arguments: Any) -> Any:
             rewards = judge(**arguments)
             if self.model.training:
-                self._unreported.append((list(arguments[COLUMN]), list(map(_detached, rewards))))
+                own = [r.detach().cpu() if isinstance(r, torch.Tensor) else r for r in rewards]
+                self._unreported.append((list(arguments[COLUMN]), own))
             return rewards
 
         return reward
@@ -199,12 +198,8 @@ class CurriculumMixin(Trainer):
         """Update the curriculum with the answers of all processes since the last step."""
         if not self._unreported:
             return
-        every = [
-            pair
-            for answers in gather_object(self._unreported)
-            for pair in zip(*answers, strict=True)
-        ]
-        self.curriculum.update([goal for goal, _ in every], [reward for _, reward in every])
+        every = gather_object(self._unreported)
+        self.curriculum.update(*(list(chain(*columns)) for columns in zip(*every, strict=True)))
         if self._draws is not None:
             self._draws.reported(len(self._unreported))
         self._unreported = []
@@ -228,17 +223,15 @@ class CurriculumMixin(Trainer):
                     "a folder with one"
                 )
         if resume_from_checkpoint:
-            self._load_curriculum(Path(resume_from_checkpoint) / FILE)
+            path = Path(resume_from_checkpoint) / FILE
+            if not path.is_file():
+                raise InputError(
+                    f"resume_from_checkpoint: {path} is missing; allowed: a checkpoint with one"
+                )
+            state = read_json_object(path)
+            self.curriculum.load_state_dict(state.get("curriculum", {}))
+            self._ahead[:] = state["ahead"]
         return super().train(resume_from_checkpoint, *args, **kwargs)
-
-    def _load_curriculum(self, path: Path) -> None:
-        if not path.is_file():
-            raise InputError(
-                f"resume_from_checkpoint: {path} is missing; allowed: a checkpoint with one"
-            )
-        state = read_json_object(path)
-        self.curriculum.load_state_dict(state.get("curriculum", {}))
-        self._ahead[:] = state["ahead"]
 
 
 class CurriculumGRPOTrainer(CurriculumMixin, GRPOTrainer):
@@ -253,9 +246,8 @@ def _check_rows(rows: Any, curriculum: Curriculum) -> None:
     """Check that a data set has a row for each goal, in order."""
     if rows is not None and (isinstance(rows, Mapping) or not hasattr(rows, "__len__")):
         kind = type(rows).__name__
-        raise InputError(
-            f"train_dataset: a {kind} is not allowed; allowed: a Dataset with a length"
-        )
+        allowed = "a Dataset with a length"
+        raise InputError(f"train_dataset: a {kind} is not allowed; allowed: {allowed}")
     n = 0 if rows is None else len(rows)
     if rows is None or n != len(curriculum):
         raise InputError(
@@ -292,11 +284,6 @@ def _warn_of_lost_answers(args: Any) -> None:
             f"a resumed run differs from an uninterrupted one; allowed: a multiple of {every}",
             stacklevel=3,
         )
-
-
-def _detached(reward: Any) -> Any:
-    """A reward without its graph, on the CPU."""
-    return reward.detach().cpu() if isinstance(reward, torch.Tensor) else reward
 
 
 class Report(TrainerCallback):

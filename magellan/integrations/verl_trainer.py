@@ -47,10 +47,8 @@ class CurriculumTrainer(PPOTrainerSync):
             raise not_allowed("algorithm.gate", self._gate, ", ".join(GATES))
         other = (config.data.get("sampler") or {}).get("class_path")
         if other:
-            raise InputError(
-                f"data.sampler.class_path: {other!r} is not allowed, as the curriculum draws the "
-                "rows; allowed: null"
-            )
+            why = ", as the curriculum draws the rows"
+            raise not_allowed("data.sampler.class_path", other, "null", why)
         config.trainer.v1.trainer_mode = "sync"  # verl compares it with its own modes
         super().__init__(config)
 
@@ -68,11 +66,8 @@ class CurriculumTrainer(PPOTrainerSync):
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
         # A key is `{row}_{answer}_{part}`; the parts of an answer share its score.
-        rows = [
-            key
-            for key, tag in zip(batch.keys, batch.tags, strict=True)
-            if not tag.get("is_padding")
-        ]
+        pairs = zip(batch.keys, batch.tags, strict=True)
+        rows = [key for key, tag in pairs if not tag.get("is_padding")]
         data = transfer_queue.kv_batch_get(
             keys=list({key.rsplit("_", 1)[0]: key for key in rows}.values()),
             partition_id=batch.partition_id,

@@ -164,12 +164,8 @@ OWN: Mapping[str, tuple[str, ...]] = {
 class Launch:
     """The task of a launcher process.
 
-    Attributes:
-        config: of the run.
-        output: folder of the run.
-        loading: folder with the checkpoint to resume from; None: a new run.
-        servers: processes that hold the model, and the model that lamorel loads there.
-        lamorel_args: lamorel's own section.
+    loading: folder with the checkpoint to resume from; None: a new run.
+    servers: processes that hold the model, and the model that lamorel loads there.
     """
 
     config: RunConfig
@@ -214,7 +210,9 @@ def read(values: Mapping[str, Any]) -> Launch:
     output, loading = script.get("output_dir"), script.get("loading_path")
     if output is None:
         raise InputError(f"{SCRIPT}.output_dir: key is missing; allowed: a folder for the run")
-    layers = [*_layers(given), _adapter(given[MAGELLAN]), _own_keys(script), _model_layer(servers)]
+    backend = {"kind": "lamorel", "device": "cuda" if servers.on_gpu else "cpu"}
+    model = {"backbone": {"model": servers.model}, "backend": backend}
+    layers = [*_layers(given), _adapter(given[MAGELLAN]), _own_keys(script), model]
     config = resolve_run(str(script.get("preset", "paper")), layers)
     return Launch(
         config, Path(str(output)), None if loading is None else Path(str(loading)), servers, lamorel
@@ -233,10 +231,9 @@ def _check_names(section: str, given: Mapping[str, Any]) -> None:
     for name, value in given.items():
         key = f"{section}.{name}"
         if name == "save_freq":
-            raise InputError(
-                f"{key}: {shown(value)} is not allowed: the released code counts updates; allowed: "
-                f"{section}.keep_every, the episodes between kept checkpoints (budget.keep_every)"
-            )
+            ours = f"{section}.keep_every, the episodes between kept checkpoints"
+            why = ": the released code counts updates"
+            raise not_allowed(key, value, f"{ours} (budget.keep_every)", why)
         if name not in allowed:
             raise InputError(_unknown(section, name, allowed))
         if value == MISSING:
@@ -274,10 +271,8 @@ def _layers(given: Mapping[str, Mapping[str, Any]]) -> list[Mapping[str, Any]]:
                 raise not_allowed(at, names[name], str(error)) from None
             other, before = set_by.setdefault(rule.key, (at, ours))
             if before != ours:
-                raise InputError(
-                    f"{at}: {shown(names[name])} is not allowed beside {other}, which sets "
-                    f"{rule.key} to {shown(before)}; allowed: one of the two"
-                )
+                why = f" beside {other}, which sets {rule.key} to {shown(before)}"
+                raise not_allowed(at, names[name], "one of the two", why)
             weak += [nested(key.split("."), ours) for key in rule.also]
             layers.append(nested(rule.key.split("."), ours))
     return [*weak, *layers]
@@ -292,11 +287,6 @@ def _adapter(given: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(adapters, str) or (adapters, train) not in ADAPTERS:
         raise not_allowed(f"{MAGELLAN}.sr_adapters", adapters, "sr_adapters, default")
     return {"competence": {"adapter": ADAPTERS[adapters, train]}}
-
-
-def _model_layer(servers: Servers) -> dict[str, Any]:
-    backend = {"kind": "lamorel", "device": "cuda" if servers.on_gpu else "cpu"}
-    return {"backbone": {"model": servers.model}, "backend": backend}
 
 
 def _own_keys(script: Mapping[str, Any]) -> Mapping[str, Any]:

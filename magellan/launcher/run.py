@@ -17,6 +17,7 @@ from magellan.core.errors import (
     JobError,
     StoppedEarly,
     is_out_of_memory,
+    not_allowed,
     out_of_memory,
     shown,
 )
@@ -25,7 +26,7 @@ from magellan.launcher.arguments import SCRIPT, from_here, read
 from magellan.model.files import check_backbone
 from magellan.worlds import WORLDS
 
-LOADING = f"{SCRIPT}.loading_path"
+LOADING, OUTPUT = f"{SCRIPT}.loading_path", f"{SCRIPT}.output_dir"
 OBEYED = {
     "auto_map": "code of its own, which lamorel would run",
     "attn_implementation": "kernels by name, which lamorel would fetch and run",
@@ -71,21 +72,12 @@ def run(values: Mapping[str, Any]) -> int:
 
 def _report(error: InputError | JobError, values: Mapping[str, Any]) -> int:
     if _is_trainer():
-        line = _translate_options(str(error), at(values, f"{SCRIPT}.output_dir"))
+        # The launcher's keys, instead of options of `python -m magellan train`.
+        line = str(error).replace("--resume:", f"{LOADING}:")
+        line = line.replace("--resume", f"{LOADING}={at(values, OUTPUT)}")
+        line = line.replace("--output", OUTPUT)
         print(f"{error.label}: {line}", file=sys.stderr, flush=True)
     return error.exit_status
-
-
-def _translate_options(line: str, output: Any) -> str:
-    """Replace options of `python -m magellan train` by the launcher's keys."""
-    keys = {
-        "--resume:": f"{LOADING}:",
-        "--resume": f"{LOADING}={output}",
-        "--output": f"{SCRIPT}.output_dir",
-    }
-    for option, key in keys.items():
-        line = line.replace(option, key)
-    return line
 
 
 def _is_trainer() -> bool:
@@ -95,7 +87,11 @@ def _is_trainer() -> bool:
 def _run(values: Mapping[str, Any]) -> None:
     launch = read(values)
     config = launch.config
-    _check_processes()
+    if "RANK" not in os.environ:  # lamorel's launcher sets it
+        raise InputError(
+            "magellan/lamorel_main.py: started by itself; allowed: python -m "
+            f"lamorel_launcher.launch ... {SCRIPT}.path=magellan/lamorel_main.py (docs/lamorel.md)"
+        )
     folder = check_backbone(config.backbone.model)
     prepare_threads(config.threads)
     _check_model(folder, launch.servers)
@@ -111,15 +107,6 @@ def _run(values: Mapping[str, Any]) -> None:
     served = Served(config.backbone, config.backend, adapters, world, config.threads)
     with contextlib.closing(connect(launch.lamorel_args, launch.servers, served)) as backend:
         train(config, launch.output, resume, "lines", backend=backend)
-
-
-def _check_processes() -> None:
-    """Raise InputError unless lamorel's launcher has started this process."""
-    if "RANK" not in os.environ:
-        raise InputError(
-            "magellan/lamorel_main.py: started by itself; allowed: python -m "
-            f"lamorel_launcher.launch ... {SCRIPT}.path=magellan/lamorel_main.py (docs/lamorel.md)"
-        )
 
 
 def _given(values: Mapping[str, Any]) -> Iterator[str]:
@@ -149,10 +136,8 @@ def _check_model(folder: Path, servers: Servers) -> None:
                 )
     model_type = "seq2seq" if is_encoder_decoder(folder) else "causal"
     if servers.model_type != model_type:
-        raise InputError(
-            f"{servers.type_key}: {servers.model_type!r} is not allowed for the model in "
-            f"{folder}; allowed: {model_type}"
-        )
+        why = f" for the model in {folder}"
+        raise not_allowed(servers.type_key, servers.model_type, model_type, why)
 
 
 def _check_gpus(device: str, dtype: str, servers: Servers) -> None:
@@ -163,20 +148,15 @@ def _check_gpus(device: str, dtype: str, servers: Servers) -> None:
 
     check_format(find_device(device), dtype)
     if find_device(device).type == "cuda" and servers.number > torch.cuda.device_count():
-        raise InputError(
-            f"{servers.number_key}: {servers.number} is not allowed with "
-            f"{torch.cuda.device_count()} GPUs; allowed: a GPU for each"
-        )
+        why = f" with {torch.cuda.device_count()} GPUs"
+        raise not_allowed(servers.number_key, servers.number, "a GPU for each", why)
 
 
 def resumes(config: RunConfig, output: Path, loading: Path | None) -> bool:
     """Whether the run resumes from a checkpoint, which is then copied to its folder.
 
-    Args:
-        config: of the run.
-        output: folder of the run.
-        loading: the run's own folder, to resume from its newest checkpoint; or one with a
-            checkpoint of this run, such as `outputs/magellan/10000`; None: a new run.
+    loading: the run's own folder, to resume from its newest checkpoint; or one with a checkpoint of
+        this run, such as `outputs/magellan/10000`; None: a new run.
 
     Raises:
         InputError: there is no checkpoint of this run.
@@ -196,7 +176,7 @@ def resumes(config: RunConfig, output: Path, loading: Path | None) -> bool:
         )
     if loading.resolve() == output.resolve():
         return True
-    check_folder(output, f"{SCRIPT}.output_dir")
+    check_folder(output, OUTPUT)
     checkpoint = checkpoints.load()
     assert checkpoint is not None
     with contextlib.closing(FolderLock(output)):

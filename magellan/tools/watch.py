@@ -9,7 +9,7 @@ import numpy as np
 
 from magellan.backends import CURRENT, DELAYED, Backend
 from magellan.core.codec import stack
-from magellan.core.errors import InputError, printable
+from magellan.core.errors import not_allowed, printable
 from magellan.core.randomness import choose
 from magellan.jobs.trained import TrainedAgent
 from magellan.worlds import GoalSet
@@ -26,15 +26,11 @@ def check_words(words: str | None, objects: Sequence[str] | None, category: str 
     """
     if (words is None) != (objects is None):
         option, missing = ("--goal", "--objects") if objects is None else ("--objects", "--goal")
-        raise InputError(
-            f"{option}: {words or objects!r} is not allowed without {missing}; allowed: both, as "
-            'in --goal "Grow lion" --objects lion water cow carrot, or neither'
-        )
+        both = 'both, as in --goal "Grow lion" --objects lion water cow carrot, or neither'
+        raise not_allowed(option, words or objects, both, f" without {missing}")
     if words is not None and category is not None:
-        raise InputError(
-            f"--category: {category!r} is not allowed with --goal, which has a category; allowed: "
-            "one of the two"
-        )
+        why = " with --goal, which has a category"
+        raise not_allowed("--category", category, "one of the two", why)
 
 
 def chosen_goal(
@@ -46,11 +42,8 @@ def chosen_goal(
 ) -> tuple[GoalSet, int]:
     """The goal that a user names, or one drawn from the run's last training goals.
 
-    Args:
-        agent: the agent to watch.
-        words, objects: the goal and its scene, both or neither.
-        category: of the drawn goal; None: any feasible one.
-        seed: of the draw.
+    words, objects: the goal and its scene, both or neither.
+    category: of the drawn goal; None: any feasible one.
 
     Returns:
         a set of goals, and the position of the goal in it.
@@ -67,10 +60,9 @@ def chosen_goal(
         allowed = np.arange(len(kinds)) == kinds.index(kinds.named(category))
     numbers = np.flatnonzero(goals.sizes * allowed)
     if not len(numbers):
-        raise InputError(
-            f"--category: {category!r} is not allowed: the run's goal space has no goal of it; "
-            f"allowed: {', '.join(name for name, count in goals.counts().items() if count)}"
-        )
+        names = ", ".join(name for name, count in goals.counts().items() if count)
+        why = ": the run's goal space has no goal of it"
+        raise not_allowed("--category", category, names, why)
     number = int(rng.choice(numbers))
     return goals, int(goals.nth(number, rng.choice(goals.sizes[number], size=1))[0])
 
@@ -87,14 +79,10 @@ def watch(
 ) -> bool:
     """Let the agent play one episode, as in an evaluation; return whether the goal was reached.
 
-    Args:
-        agent, backend: the agent and its model.
-        goals, position: the goal, by its position in `goals`.
-        seed: of start and actions.
-        greedy: take the most probable action instead of drawing one.
-        out: output stream, plain text.
-        pause: input stream to wait for a line of before each step, `q` or its end stops; None: do
-            not wait.
+    position: of the goal in `goals`.
+    seed: of start and actions.
+    greedy: take the most probable action instead of drawing one.
+    pause: stream to wait for a line of before each step, `q` or its end stops; None: do not wait.
     """
     rng = np.random.default_rng(seed)
     env = goals.world.environment(1)

@@ -50,13 +50,13 @@ def test_a_check_names_files_and_runs_them_only_on_request(tmp_path, capsys):
 
 
 BRINGS_ITS_ESTIMATOR = """
-from magellan.competence.evaluated import EvaluatedBuckets, EvaluatedBucketsSettings
+from magellan.competence.evaluated import EvaluatedBuckets, EvaluationSettings
 from magellan.samplers import GoalSampler, register_sampler
 from magellan.samplers.signals import learnability
 @register_sampler('mine')
 def build(parts, settings):
     estimator = EvaluatedBuckets(
-        parts.goals, EvaluatedBucketsSettings(every=40, episodes=4), parts.rng)
+        parts.goals, EvaluationSettings(every=40, episodes=4), parts.rng)
     return GoalSampler(
         parts.goals, estimator, learnability, parts.epsilon, parts.rng, arms='categories')
 """

@@ -201,3 +201,17 @@ class CompetenceEstimator(ABC):
     @abstractmethod
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a `state_dict`; InputError if it belongs to another goal space."""
+
+
+class ArmEstimator(CompetenceEstimator):
+    """An estimator that has a number for each goal of the training space, or for each category."""
+
+    _goals: GoalSet
+
+    def predict(self, goals: GoalSet, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """That of a goal's category, for any goal; or of the goal itself, 0 outside the space."""
+        if self.arms == "categories":
+            return self.competence(goals.categories_at(np.asarray(positions)))
+        if goals is self._goals:
+            return self.competence(np.asarray(positions))
+        return np.zeros(len(positions)), np.zeros(len(positions))

@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from magellan.competence.base import CompetenceEstimator, Outcomes
-from magellan.competence.features import GoalFeatures
+from magellan.competence.prompt_tokens import GoalFeatures
 from magellan.competence.registry import EstimatorParts, register_estimator
 from magellan.core.parsing import checked_numbers
 from magellan.core.settings import BatchSize, Section, StepSize

@@ -15,16 +15,15 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from magellan.competence.base import CompetenceEstimator, Outcomes
+from magellan.competence.base import ArmEstimator, Outcomes
 from magellan.competence.registry import EstimatorParts, register_estimator
-from magellan.core.errors import InputError
 from magellan.core.parsing import checked_numbers
 from magellan.core.settings import Count, Section
 from magellan.worlds import GoalSet
 
 
 class EvaluationSettings(Section):
-    """Interval and size of evaluations."""
+    """The estimators `evaluated_goals` and `evaluated_buckets` (Eval-ALP and EK-Eval-ALP)."""
 
     every: Count = Field(1_000, description="Training episodes between evaluations.")
     episodes: int = Field(
@@ -32,37 +31,38 @@ class EvaluationSettings(Section):
     )
 
 
-class Evaluated(CompetenceEstimator):
-    """Success rates of arms in the last two evaluations; 0 before the first.
+class EvaluatedGoals(ArmEstimator):
+    """Success rates of each goal in the last two evaluations; 0 before the first.
 
-    A subclass defines the arms and which goals of an arm are played.
+    For small goal spaces, as each goal is played `episodes` times.
 
     rng: stream that draws the goals to play.
-    n_arms: number of arms.
     """
 
-    def __init__(self, settings: EvaluationSettings, rng: np.random.Generator, n_arms: int) -> None:
-        self.cost = 0
-        self._settings, self._rng = settings, rng
+    def __init__(
+        self, goals: GoalSet, settings: EvaluationSettings, rng: np.random.Generator
+    ) -> None:
+        n_arms = len(goals) if self.arms == "goals" else len(goals.sizes)
+        self._goals, self._settings, self._rng = goals, settings, rng
         self._next = self._begun = 0  # episodes at which an evaluation is due, or began
         self._now, self._delayed = np.zeros(n_arms), np.zeros(n_arms)
         self._pending: list[np.ndarray] = []  # rates of evaluations since the last update
         self._played_arms = np.zeros(0, np.int64)
         self._evaluated_anew = False
 
-    def _arms(self) -> np.ndarray:
-        """Arms to evaluate, int64 (k,)."""
-        raise NotImplementedError
+    def known(self) -> np.ndarray:
+        """All arms that are evaluated."""
+        return np.arange(len(self._goals))
 
     def _draw(self, arm: int, n: int) -> np.ndarray:
         """Goals to play for an arm, positions int64 (n,)."""
-        raise NotImplementedError
+        return np.full(n, arm)
 
     def goals_to_evaluate(self, episodes: int) -> np.ndarray | None:
         if episodes < self._next:
             return None
         self._begun = episodes
-        arms = self._arms()
+        arms = self.known()
         self._played_arms = np.repeat(arms, self._settings.episodes)
         return np.concatenate([self._draw(int(arm), self._settings.episodes) for arm in arms])
 
@@ -79,10 +79,6 @@ class Evaluated(CompetenceEstimator):
         for rates in self._pending:
             self._now, self._delayed = rates, self._now
         self._pending = []
-
-    def known(self) -> np.ndarray:
-        """All arms that are evaluated."""
-        return self._arms()
 
     def changed(self) -> np.ndarray:
         """All arms after an evaluation, none otherwise."""
@@ -102,34 +98,14 @@ class Evaluated(CompetenceEstimator):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        now = np.array(state["now"])
-        if now.shape != self._now.shape:
-            raise InputError(
-                f"evaluated competence: saved for {len(now)} arms; this run has {len(self._now)}"
-            )
         self.cost = int(checked_numbers(state["cost"], "cost", ()))
         self._next = int(checked_numbers(state["next"], "next", ()))
         self._rng.bit_generator.state = state["rng"]
-        self._now = checked_numbers(now, "now", now.shape, 0, 1)
-        self._delayed = checked_numbers(state["delayed"], "delayed", now.shape, 0, 1)
-        self._pending = list(checked_numbers(state["pending"], "pending", (None, len(now)), 0, 1))
+        (n,) = shape = self._now.shape
+        self._now = checked_numbers(state["now"], "now", shape, 0, 1)
+        self._delayed = checked_numbers(state["delayed"], "delayed", shape, 0, 1)
+        self._pending = list(checked_numbers(state["pending"], "pending", (None, n), 0, 1))
         self._evaluated_anew = False
-
-
-class EvaluatedGoals(Evaluated):
-    """Every goal is an arm, played `episodes` times: for small goal spaces."""
-
-    def __init__(
-        self, goals: GoalSet, settings: EvaluationSettings, rng: np.random.Generator
-    ) -> None:
-        super().__init__(settings, rng, len(goals))
-        self._goals = goals
-
-    def _arms(self) -> np.ndarray:
-        return np.arange(len(self._goals))
-
-    def _draw(self, arm: int, n: int) -> np.ndarray:
-        return np.full(n, arm)
 
     def set_goal_space(self, goals: GoalSet) -> None:
         """Goals in both spaces keep their rates; new ones have 0. An evaluation is due at once."""
@@ -138,14 +114,8 @@ class EvaluatedGoals(Evaluated):
         self._delayed = np.where(former >= 0, self._delayed[former], 0.0)
         self._goals, self._pending, self._next = goals, [], 0
 
-    def predict(self, goals: GoalSet, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """0 for goals outside the training space."""
-        if goals is not self._goals:
-            return np.zeros(len(positions)), np.zeros(len(positions))
-        return self.competence(np.asarray(positions))
 
-
-class EvaluatedBuckets(Evaluated):
+class EvaluatedBuckets(EvaluatedGoals):
     """Every category that has goals is an arm; its goals are drawn with replacement.
 
     Impossible ones are played too: the paper's cost counts five groups.
@@ -153,13 +123,7 @@ class EvaluatedBuckets(Evaluated):
 
     arms = "categories"
 
-    def __init__(
-        self, goals: GoalSet, settings: EvaluationSettings, rng: np.random.Generator
-    ) -> None:
-        super().__init__(settings, rng, len(goals.sizes))
-        self._goals = goals
-
-    def _arms(self) -> np.ndarray:
+    def known(self) -> np.ndarray:
         return np.flatnonzero(self._goals.sizes)
 
     def _draw(self, arm: int, n: int) -> np.ndarray:
@@ -169,28 +133,16 @@ class EvaluatedBuckets(Evaluated):
         """Categories keep their rates; an evaluation with the new goals is due at once."""
         self._goals, self._pending, self._next = goals, [], 0
 
-    def predict(self, goals: GoalSet, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The competence of a goal's category, for any goal."""
-        return self.competence(goals.categories_at(np.asarray(positions)))
 
-
-class EvaluatedGoalsSettings(EvaluationSettings):
-    """The estimator `evaluated_goals` (Eval-ALP)."""
-
-
-class EvaluatedBucketsSettings(EvaluationSettings):
-    """The estimator `evaluated_buckets`, which drives `ek_eval` (EK-Eval-ALP)."""
-
-
-@register_estimator("evaluated_goals", "Evaluated goals", EvaluatedGoalsSettings, arms="goals")
-def build_goals(parts: EstimatorParts, settings: EvaluatedGoalsSettings) -> EvaluatedGoals:
+@register_estimator("evaluated_goals", "Evaluated goals", EvaluationSettings, arms="goals")
+def build_goals(parts: EstimatorParts, settings: EvaluationSettings) -> EvaluatedGoals:
     """Every goal of the training space."""
     return EvaluatedGoals(parts.goals, settings, parts.stream("evaluated_goals"))
 
 
 @register_estimator(
-    "evaluated_buckets", "Evaluated categories", EvaluatedBucketsSettings, arms="categories"
+    "evaluated_buckets", "Evaluated categories", EvaluationSettings, arms="categories"
 )
-def build_buckets(parts: EstimatorParts, settings: EvaluatedBucketsSettings) -> EvaluatedBuckets:
+def build_buckets(parts: EstimatorParts, settings: EvaluationSettings) -> EvaluatedBuckets:
     """Every category of the training space."""
     return EvaluatedBuckets(parts.goals, settings, parts.stream("evaluated_buckets"))

@@ -28,7 +28,7 @@ from magellan.competence.base import CompetenceEstimator, Outcomes
 from magellan.competence.prompt_tokens import PromptTokens
 from magellan.competence.registry import EstimatorParts, register_estimator
 from magellan.core.codec import PackedState, stack
-from magellan.core.errors import InputError, not_allowed
+from magellan.core.errors import not_allowed
 from magellan.core.parsing import checked_numbers
 from magellan.core.settings import BatchSize, Count, Section, StepSize, Width
 from magellan.worlds import NOTHING, GoalSet
@@ -75,11 +75,9 @@ class LearnedSettings(Section):
     @model_validator(mode="after")
     def _check_delay(self) -> LearnedSettings:
         if self.delay < self.refresh:
-            raise InputError(
-                f"competence.delay: {self.delay} is not allowed: snapshots are taken every "
-                f"competence.refresh = {self.refresh} updates, so learning progress would stay 0; "
-                f"allowed: {self.refresh} or more"
-            )
+            every = f"snapshots are taken every competence.refresh = {self.refresh} updates"
+            why = f": {every}, so learning progress would stay 0"
+            raise not_allowed("competence.delay", self.delay, f"{self.refresh} or more", why)
         return self
 
 
@@ -123,16 +121,13 @@ class LearnedCompetence(CompetenceEstimator):
             self.backend.free_prompts(self._whole)
         whole = self._scores_candidates and len(goals) <= self.config.pool
         if self.backend.nonstationary and self._scores_candidates and not whole:
-            raise InputError(
-                f"competence.pool: {self.config.pool} is not allowed for {len(goals)} goals with "
-                "an `embed` that changes, whose past predictions are stored; allowed: "
-                f"{len(goals)} or more"
-            )
+            changes = "an `embed` that changes, whose past predictions are stored"
+            why = f" for {len(goals)} goals with {changes}"
+            raise not_allowed("competence.pool", self.config.pool, f"{len(goals)} or more", why)
         self._whole = None
         if whole:
-            self._whole = self.backend.cache_prompts(
-                self._prompts.pack(goals, np.arange(len(goals)))
-            )
+            prompts = self._prompts.pack(goals, np.arange(len(goals)))
+            self._whole = self.backend.cache_prompts(prompts)
         self._pool: np.ndarray | None = None if whole else np.zeros(0, np.int64)
         self._now = self._delayed = np.zeros(0)
 
@@ -284,19 +279,15 @@ class LearnedCompetence(CompetenceEstimator):
         self.last_loss = state["last_loss"]
         self._rng.bit_generator.state = state["rng"]
         self._pool_rng.bit_generator.state = state["pool_rng"]
-        self._buffer.clear()
-        self._buffer.extend(self._checked_episodes(state["buffer"]))
-        self._load_predictions(state)
-
-    def _checked_episodes(self, saved: Any) -> list[tuple[int, int, int, float]]:
-        """Validate saved episodes, by packing the last goal of each space and start as well."""
         spaces = [*self._former, self._goals]
-        largest = [len(spaces) - 1, max(map(len, spaces)) - 1, 127, 1]
-        checked = checked_numbers(saved, "buffer", (None, 4), [0, 0, NOTHING, 0], largest)
-        episodes = [(int(n), int(g), int(s), float(o)) for n, g, s, o in checked]
-        for start in {(n, s): (n, g, s) for n, g, s, _ in sorted(episodes)}.values():
+        bounds = [0, 0, NOTHING, 0], [len(spaces) - 1, max(map(len, spaces)) - 1, 127, 1]
+        saved = checked_numbers(state["buffer"], "buffer", (None, 4), *bounds)
+        self._buffer.clear()
+        self._buffer.extend((int(n), int(g), int(s), float(o)) for n, g, s, o in saved)
+        # The last goal of each space and start must have a prompt.
+        for start in {(n, s): (n, g, s) for n, g, s, _ in sorted(self._buffer)}.values():
             self._packed_prompt(*start)
-        return episodes
+        self._load_predictions(state)
 
     def _load_predictions(self, state: Mapping[str, Any]) -> None:
         """Restore predictions; the backend must have as many snapshots, and each be of all goals.

@@ -14,7 +14,7 @@ import numpy as np
 from magellan.competence.arms import Regions
 from magellan.competence.learned import LearnedCompetence, LearnedSettings
 from magellan.competence.registry import EstimatorParts, register_estimator
-from magellan.core.errors import InputError
+from magellan.core.errors import InputError, not_allowed
 from magellan.core.parsing import checked_numbers
 from magellan.worlds import GoalSet
 
@@ -37,10 +37,8 @@ class LearnedGroups(LearnedCompetence):
 
     def _set_candidates(self, goals: GoalSet) -> None:
         if self._scores_candidates and len(goals) > self.config.pool:
-            raise InputError(
-                f"competence.pool: {self.config.pool} is not allowed for {len(goals)} goals with "
-                f"learned_groups, which reads all of them; allowed: {len(goals)} or more"
-            )
+            why = f" for {len(goals)} goals with learned_groups, which reads all of them"
+            raise not_allowed("competence.pool", self.config.pool, f"{len(goals)} or more", why)
         super()._set_candidates(goals)
         n = len(goals) if self._scores_candidates else 1  # in a replay regions are not used
         self.arms: Regions = Regions(n, min(self.config.regions, n))

@@ -1,4 +1,6 @@
-"""Tokens of goal prompts, composed from the tokens of their parts.
+"""What the language model reads of goals: tokens of their prompts, and features.
+
+Tokens of prompts are composed from the tokens of their parts.
 
 A world may define its prompts as sequences of a few parts (`magellan.worlds.PromptParts`). If a
 tokenizer splits each part alone as it does within a prompt, the tokens of any number of prompts
@@ -9,11 +11,18 @@ if it fails, the tokenizer reads each prompt.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from magellan.core.codec import PADDING, PROMPT, Codec, Packed, stack
 from magellan.worlds import GoalSet, PromptParts, World
+
+if TYPE_CHECKING:
+    from magellan.backends import Backend
+
+BATCH = 4_096
+"""Prompts per call of the backend."""
 
 
 class PromptTokens:
@@ -49,19 +58,13 @@ class PromptTokens:
         prompts = [goals.prompt(int(position)) for position in positions]
         return stack(self._codec.pack(prompts, [()] * len(prompts)))
 
-    def _tokenize_parts(
-        self, world: World, parts: PromptParts
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Concatenated tokens of all parts; begin and length of each part in them."""
-        if world.name not in self._parts:
-            tokens = self._codec.encode(parts.texts())
-            lengths = np.array([len(part) for part in tokens])
-            begins = np.cumsum(lengths) - lengths
-            self._parts[world.name] = np.concatenate(tokens), begins, lengths
-        return self._parts[world.name]
-
     def _compose(self, prompt_parts: PromptParts, goals: GoalSet, positions: np.ndarray) -> Packed:
-        flat, begins, lengths = self._tokenize_parts(goals.world, prompt_parts)
+        name = goals.world.name
+        if name not in self._parts:  # tokens of all parts; begin and length of each in them
+            encoded = self._codec.encode(prompt_parts.texts())
+            sizes = np.array([len(part) for part in encoded])
+            self._parts[name] = np.concatenate(encoded), np.cumsum(sizes) - sizes, sizes
+        flat, begins, lengths = self._parts[name]
         parts = prompt_parts.of(goals, positions)
         part_lengths = lengths[parts]
         total = part_lengths.sum(axis=1)
@@ -73,3 +76,29 @@ class PromptTokens:
         tokens = np.zeros(used.shape, np.int32)
         tokens[used] = flat[source]
         return tokens, np.where(used, np.int8(PROMPT), np.int8(PADDING))
+
+
+class GoalFeatures:
+    """The untrained language model's representation of goal prompts.
+
+    Constant during a run, hence without state.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend, self._prompts = backend, PromptTokens(backend.codec)
+
+    def __call__(self, goals: GoalSet, positions: np.ndarray | None = None) -> np.ndarray:
+        """Features of the goals at `positions` (n,), or of all: float32 (n, width).
+
+        Raises:
+            InputError: the backend has no representations.
+        """
+        positions = np.arange(len(goals)) if positions is None else np.asarray(positions)
+        starts = range(0, len(positions), BATCH)
+        batches = [self._prompts.pack(goals, positions[start : start + BATCH]) for start in starts]
+        return np.concatenate([self._backend.representation(b, space="frozen") for b in batches])
+
+    def of(self, prompts: Sequence[str]) -> np.ndarray:
+        """Features of any prompts: float32 (n, width); InputError if one has no tokens."""
+        packed = stack(self._backend.codec.pack(prompts, [()] * len(prompts)))
+        return self._backend.representation(packed, space="frozen")

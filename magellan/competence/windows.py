@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from magellan.competence.base import CompetenceEstimator, Outcomes
+from magellan.competence.base import ArmEstimator, Outcomes
 from magellan.competence.registry import EstimatorParts, register_estimator
 from magellan.core.errors import InputError
 from magellan.core.parsing import checked_numbers
@@ -17,12 +17,12 @@ from magellan.worlds import NOTHING, GoalSet
 
 
 class WindowSettings(Section):
-    """Length of a window."""
+    """The estimator `per_goal`, which drives `online`."""
 
     window: int = Field(100, ge=2, le=10**6, description="Outcomes kept per goal, or per category.")
 
 
-class OutcomeWindows(CompetenceEstimator):
+class OutcomeWindows(ArmEstimator):
     """The last `window` outcomes of each arm in ring buffers, and success rates of their halves.
 
     k outcomes are split at k // 2: delayed competence is the mean of the older half, current
@@ -39,18 +39,6 @@ class OutcomeWindows(CompetenceEstimator):
         self._n_arms, self._window = n_arms, window
         self._changed = np.empty(0, dtype=np.int64)
         self._clear()
-
-    def _renumber(self, n_arms: int, numbers: np.ndarray) -> None:
-        """Switch to other arms; those in both sets keep their outcomes.
-
-        n_arms: their new number.
-        numbers: int64 (k,), new number of each `known` arm, -1: removed.
-        """
-        stay = np.flatnonzero(numbers >= 0)
-        ring, seen = self._ring[stay + 1], self._seen[stay + 1]
-        self._n_arms = n_arms
-        self._clear()
-        self._restore(numbers[stay].tolist(), ring, seen)
 
     def _clear(self) -> None:
         """Drop all outcomes; row 0 stands for all arms without outcomes, with competence 0."""
@@ -126,18 +114,16 @@ class OutcomeWindows(CompetenceEstimator):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        solved = np.asarray(state["ring"], dtype=np.int32)
-        answers = np.asarray(state.get("answers", np.ones_like(solved)), dtype=np.int32)
-        ring = np.stack([solved, answers], axis=2)
-        saved, own = (state["n_arms"], solved.shape[1]), (self._n_arms, self._window)
-        if saved != own:
-            raise InputError(f"outcome windows: saved (arms, window) {saved}; this run has {own}")
+        checked_numbers(state["n_arms"], "n_arms", (), self._n_arms, self._n_arms)
+        solved = checked_numbers(state["ring"], "ring", (None, self._window))
+        answers = state.get("answers", np.ones_like(solved))
+        answers = checked_numbers(answers, "answers", solved.shape, solved, 2**31 - 1)
+        arms = checked_numbers(state["arms"], "arms", (len(solved),), 0, self._n_arms - 1).tolist()
+        seen = checked_numbers(state["seen"], "seen", (len(solved),), 1)
+        if len({*arms}) < len(arms):
+            raise InputError("outcome windows: duplicate arms")
         self._clear()
-        arms = checked_numbers(state["arms"], "arms", (len(ring),), 0, self._n_arms - 1).tolist()
-        seen = checked_numbers(state["seen"], "seen", (len(ring),), 1)
-        if len({*arms}) < len(arms) or not ((solved >= 0) & (solved <= answers)).all():
-            raise InputError("outcome windows: duplicate arms, or more successes than answers")
-        self._restore(arms, ring, seen)
+        self._restore(arms, np.stack([solved, answers], axis=2), seen)
 
     def _restore(self, arms: list[int], ring: np.ndarray, seen: np.ndarray) -> None:
         """Fill empty windows with the outcomes of arms (k,): rings (k, window), counts (k,)."""
@@ -163,21 +149,16 @@ class PerGoalWindows(OutcomeWindows):
 
     def set_goal_space(self, goals: GoalSet) -> None:
         """Goals in both spaces keep their outcomes; new ones have competence 0."""
-        self._renumber(len(goals), goals.positions_in(self._goals, self.known()))
-        self._goals = goals
-
-    def predict(self, goals: GoalSet, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        if goals is not self._goals:
-            return np.zeros(len(positions)), np.zeros(len(positions))
-        return self.competence(np.asarray(positions))
-
-
-class PerGoalSettings(WindowSettings):
-    """The estimator `per_goal`, which drives `online`."""
+        numbers = goals.positions_in(self._goals, self.known())
+        stay = np.flatnonzero(numbers >= 0)
+        ring, seen = self._ring[stay + 1], self._seen[stay + 1]
+        self._goals, self._n_arms = goals, len(goals)
+        self._clear()
+        self._restore(numbers[stay].tolist(), ring, seen)
 
 
-@register_estimator("per_goal", "Windows per goal", PerGoalSettings, arms="goals")
-def build_per_goal(parts: EstimatorParts, settings: PerGoalSettings) -> PerGoalWindows:
+@register_estimator("per_goal", "Windows per goal", WindowSettings, arms="goals")
+def build_per_goal(parts: EstimatorParts, settings: WindowSettings) -> PerGoalWindows:
     """One window per goal of the training space."""
     return PerGoalWindows(parts.goals, settings.window)
 
@@ -212,9 +193,6 @@ class ExpertBuckets(OutcomeWindows):
         if self._drop_standing_starts:
             rows &= outcomes.standing_on == NOTHING
         self._append(categories[rows], outcomes.success[rows], outcomes.answers[rows])
-
-    def predict(self, goals: GoalSet, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return self.competence(goals.categories_at(np.asarray(positions)))
 
 
 class ExpertBucketsSettings(WindowSettings):

@@ -7,15 +7,14 @@ are the same as without.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from magellan.competence import ESTIMATORS
 from magellan.config.schema import GoalConfig, RunConfig, checked_goal_space
-from magellan.core.errors import InputError
+from magellan.core.errors import InputError, not_allowed
 from magellan.samplers import SAMPLERS
-from magellan.worlds import WORLDS
+from magellan.worlds import WORLDS, GoalSet
 
 HEAD = "competence"
 """Section of the estimators that use the model's competence head; a run has only one of them."""
@@ -44,20 +43,10 @@ class Phase:
         """Whether both phases practise the same goals."""
         return (self.goal_space, self.goals) == (phase.goal_space, phase.goals)
 
-    def drops_episodes_of(self, previous: Phase) -> bool:
-        """Whether unfinished episodes of the previous phase are dropped when this one begins."""
-        return self.seed != previous.seed or not self.has_goals_of(previous)
-
     def as_dict(self) -> dict[str, Any]:
         """Return the phase as JSON values."""
-        return {
-            "ends": self.ends,
-            "sampler": self.sampler,
-            "goal_space": self.goal_space,
-            "goals": {"seed": self.goals.seed, "split": self.goals.split},
-            "seed": self.seed,
-            "explore_anew": self.explore_anew,
-        }
+        values = vars(self) | {"goals": self.goals.model_dump()}
+        return {name: values[name] for name in values if name not in ("number", "begins")}
 
 
 def phases_of(config: RunConfig) -> tuple[Phase, ...]:
@@ -86,6 +75,13 @@ def phases_of(config: RunConfig) -> tuple[Phase, ...]:
         return tuple(phases)
     own = config.sampler, config.goal_space, goals, config.seed
     return (Phase(1, 0, config.budget.end, *own, explore_anew=False),)
+
+
+def goals_of(config: RunConfig, phase: Phase) -> GoalSet:
+    """Return the goals that a phase practises."""
+    seed = phase.goals.seed
+    assert seed != "run", "phases have a number"
+    return WORLDS[config.world].goals(phase.goal_space, seed, phase.goals.split)
 
 
 def driver_of(config: RunConfig, sampler: str) -> str | None:
@@ -126,6 +122,11 @@ def truncated(config: RunConfig, length: int) -> RunConfig:
     phases = [phase for phase in phases_of(config) if phase.begins < length]
     phases[-1] = last = replace(phases[-1], ends=length)
     observers = {*drivers_of(config), *config.observers} - {driver_of(config, last.sampler)}
+    listed = [phase.as_dict() for phase in phases] if len(phases) > 1 else []
+    for phase in listed:
+        phase["until"] = phase.pop("ends")
+    for phase in listed[-1:]:
+        phase |= {"until": None, "sampler": None}
     values = config.model_dump()
     goals = last.goals.model_dump()
     if config.goals.seed == "run" and last.goals.seed == last.seed:
@@ -136,21 +137,10 @@ def truncated(config: RunConfig, length: int) -> RunConfig:
         "goals": goals,
         "seed": last.seed,
         "observers": tuple(sorted(observers)),
-        "phases": _phase_values(phases),
+        "phases": tuple(listed),
     }
     values["budget"] = values["budget"] | {config.budget.unit: length}
     return type(config).model_validate(values)
-
-
-def _phase_values(phases: Sequence[Phase]) -> tuple[Mapping[str, Any], ...]:
-    """Value of the key `phases`; empty for a single phase."""
-    if len(phases) == 1:
-        return ()
-    result = [phase.as_dict() for phase in phases]
-    for values in result:
-        values["until"] = values.pop("ends")
-    result[-1] |= {"until": None, "sampler": None}
-    return tuple(result)
 
 
 def check_observers(config: RunConfig) -> None:
@@ -168,10 +158,8 @@ def check_observers(config: RunConfig) -> None:
             "model's head; allowed: one of them"
         )
     if heads and config.section(HEAD).adapter == "shared" and drivers != {*heads}:
-        raise InputError(
-            f"competence.adapter: 'shared' is not allowed if the estimator {heads[0]} observes "
-            "another sampler: it would train the policy; allowed: own, policy, frozen, ignored"
-        )
+        why = f" if the estimator {heads[0]} observes another sampler: it would train the policy"
+        raise not_allowed("competence.adapter", "shared", "own, policy, frozen, ignored", why)
 
 
 def check_phases(config: RunConfig) -> None:
@@ -183,37 +171,23 @@ def check_phases(config: RunConfig) -> None:
     """
     if len(config.phases) == 1:
         raise InputError("phases: one phase is not allowed; allowed: none, or two and more")
-    for index in range(len(config.phases) - 1):
-        _check_end(config, index)
-    if config.phases:
-        _check_last(config)
-    for index, phase in enumerate(phases_of(config)):
-        _check_goals(phase, config, f"phases.{index}: " if config.phases else "")
-
-
-def _check_end(config: RunConfig, index: int) -> None:
-    until, end = config.phases[index].until, config.budget.end
-    begin = (config.phases[index - 1].until if index else 0) or 0
-    if until is None or not begin < until < end:
-        problem = "missing" if until is None else f"{until} is not allowed"
-        raise InputError(
-            f"phases.{index}.until: {problem}; allowed: more than {begin} and less than "
-            f"budget.{config.budget.unit} = {end}"
-        )
-
-
-def _check_last(config: RunConfig) -> None:
-    index, last = len(config.phases) - 1, config.phases[-1]
-    if last.until is not None:
-        raise InputError(
-            f"phases.{index}.until: {last.until} is not allowed in the last phase, which takes the "
-            f"rest of budget.{config.budget.unit} = {config.budget.end}; allowed: null"
-        )
-    if last.sampler not in (None, config.sampler):
-        raise InputError(
-            f"phases.{index}.sampler: {last.sampler!r} is not allowed in the last phase, which the "
-            f"run's own sampler drives; allowed: {config.sampler}"
-        )
+    begin, length = 0, f"budget.{config.budget.unit} = {config.budget.end}"
+    for index, phase in enumerate(config.phases[:-1]):
+        if phase.until is None or not begin < phase.until < config.budget.end:
+            problem = "missing" if phase.until is None else f"{phase.until} is not allowed"
+            allowed = f"more than {begin} and less than {length}"
+            raise InputError(f"phases.{index}.until: {problem}; allowed: {allowed}")
+        begin = phase.until
+    for last in config.phases[-1:]:
+        key = f"phases.{len(config.phases) - 1}"
+        if last.until is not None:
+            why = f" in the last phase, which takes the rest of {length}"
+            raise not_allowed(f"{key}.until", last.until, "null", why)
+        if last.sampler not in (None, config.sampler):
+            why = " in the last phase, which the run's own sampler drives"
+            raise not_allowed(f"{key}.sampler", last.sampler, config.sampler, why)
+    for index, each in enumerate(phases_of(config)):
+        _check_goals(each, config, f"phases.{index}: " if config.phases else "")
 
 
 def _check_goals(phase: Phase, config: RunConfig, key: str) -> None:

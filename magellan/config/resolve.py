@@ -11,7 +11,8 @@ from magellan.config.modules import load_modules, resolve_paths
 from magellan.config.phases import check_observers, check_phases
 from magellan.config.presets import PRESETS, check_preset
 from magellan.config.schema import ExperimentConfig, RunConfig, run_model
-from magellan.core.errors import InputError, shown
+from magellan.core.errors import InputError, not_allowed, shown
+from magellan.core.files import reading
 from magellan.core.parsing import parse_yaml
 from magellan.core.settings import validated
 from magellan.samplers import SAMPLERS
@@ -42,10 +43,8 @@ def resolve_run(preset: str, layers: Iterable[Mapping[str, Any]]) -> RunConfig:
     for layer in (PRESETS[preset], *layers):
         values = merged(values, layer)
     if values["preset"] != preset:
-        raise InputError(
-            f"preset: {shown(values['preset'])} is not allowed here: the run starts from the "
-            f"preset {preset!r}; allowed: {preset}, or another --preset"
-        )
+        why = f" here: the run starts from the preset {preset!r}"
+        raise not_allowed("preset", values["preset"], f"{preset}, or another --preset", why)
     load_modules(values.get("modules", ()))
     return checked_run(values)
 
@@ -58,8 +57,8 @@ def checked_run(values: Mapping[str, Any], where: str = "") -> RunConfig:
     """
     config = validated(run_model(), values, where)
     try:
-        for check in (check_phases, check_observers):
-            check(config)
+        check_phases(config)
+        check_observers(config)
     except InputError as error:
         raise InputError(f"{where}{error}") from None
     return config
@@ -70,12 +69,10 @@ def stored_config(
 ) -> RunConfig:
     """Validate the configuration in a run's manifest or checkpoint, which is not trusted.
 
-    Args:
-        values: of the configuration.
-        stored_identity: of the run, according to the file.
-        modules: user files with the run's samplers, estimators or worlds; they are run, not those
-            that the file names.
-        path: of the file, for errors.
+    stored_identity: of the run, according to the file.
+    modules: user files with the run's samplers, estimators or worlds; they are run, not those that
+        the file names.
+    path: of the file, for errors.
 
     Raises:
         InputError: an invalid configuration, another identity, user files without `modules`, or
@@ -88,17 +85,6 @@ def stored_config(
             "if you trust them: they are run"
         )
     load_modules(modules)
-    config = checked_run(_without_retired(values, path), f"{path}: config.")
-    if stored_identity != identity(config):
-        raise InputError(
-            f"{path}: identity is {shown(stored_identity)}, that of its configuration "
-            f"{identity(config)}; was it edited, or trained with another version of the code?"
-        )
-    return config
-
-
-def _without_retired(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """The values without the keys of `RETIRED`; InputError if one has another value."""
     kept = {name: dict(v) if isinstance(v, Mapping) else v for name, v in values.items()}
     for key, built_in in RETIRED.items():
         section, name = key.split(".")
@@ -109,7 +95,13 @@ def _without_retired(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
                 f"{path}: config.{key}: {shown(value)} is not an option of this version of the "
                 f"code; allowed: {shown(built_in)}"
             )
-    return kept
+    config = checked_run(kept, f"{path}: config.")
+    if stored_identity != identity(config):
+        raise InputError(
+            f"{path}: identity is {shown(stored_identity)}, that of its configuration "
+            f"{identity(config)}; was it edited, or trained with another version of the code?"
+        )
+    return config
 
 
 def merged(base: Mapping[str, Any], extra: Any, where: str = "") -> dict[str, Any]:
@@ -163,9 +155,8 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
         InputError: the file is absent or malformed.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"config file: {path} cannot be read ({error.strerror})") from None
+        with reading(f"config file: {path}"):
+            text = Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise InputError(
             f"config file: {path} is not UTF-8 text (byte {error.start}); allowed: YAML in UTF-8"

@@ -7,17 +7,17 @@ import csv
 import errno
 import io
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from magellan.core.errors import StorageError
+from magellan.core.errors import InputError, StorageError
 
 PARTIAL = ".part"  # suffix of a file being written
-_APPEND = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-_WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+_APPEND = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
 
 
 def write_table(path: Path, columns: tuple[str, ...], rows: Iterable[Iterable[Any]]) -> None:
@@ -42,10 +42,41 @@ def new_folder(folder: Path) -> None:
     Raises:
         StorageError: it cannot be made, or is a file.
     """
-    try:
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn an OSError into a StorageError: this path could not be written."""
+    try:
+        yield
     except OSError as error:
-        raise cannot_write(folder, error) from error
+        raise StorageError(f"{path} cannot be written ({error.strerror or error})") from error
+
+
+@contextlib.contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Turn an OSError into an InputError: what is named could not be read."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{what} cannot be read ({error.strerror})") from error
+
+
+def refuse_link(path: Path) -> None:
+    """Raise OSError if a path has become a symbolic link, since the attempt began."""
+    if path.is_symlink():
+        raise OSError(errno.ELOOP, "it is a symbolic link")
+
+
+@contextlib.contextmanager
+def _opened(path: Path, flags: int) -> Iterator[int]:
+    descriptor = os.open(path, flags | os.O_CLOEXEC, 0o666)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -56,20 +87,18 @@ def write_atomically(path: Path, content: bytes) -> None:
     """
     partial = path.with_name(path.name + PARTIAL)
     try:
-        descriptor = os.open(partial, _WRITE, 0o666)
-        try:
-            remaining = memoryview(content)
-            while remaining:
-                remaining = remaining[os.write(descriptor, remaining) :]
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        os.replace(partial, path)
-        sync_folder(path.parent)
-    except OSError as error:
+        with writing(path):
+            with _opened(partial, _WRITE) as descriptor:
+                remaining = memoryview(content)
+                while remaining:
+                    remaining = remaining[os.write(descriptor, remaining) :]
+                os.fsync(descriptor)
+            os.replace(partial, path)
+            sync_folder(path.parent)
+    except StorageError:
         with contextlib.suppress(OSError):
             os.unlink(partial)
-        raise cannot_write(path, error) from error
+        raise
 
 
 def append_line(path: Path, line: str) -> None:
@@ -78,33 +107,20 @@ def append_line(path: Path, line: str) -> None:
     Raises:
         StorageError: the file cannot be written, or is a symbolic link.
     """
-    try:
-        descriptor = os.open(path, _APPEND, 0o666)
-        try:
-            size = os.fstat(descriptor).st_size
-            truncated = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
-            content = f"{chr(10) if truncated else ''}{line}\n".encode()
-            if os.write(descriptor, content) < len(content):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise cannot_write(path, error) from error
+    with writing(path), _opened(path, _APPEND) as descriptor:
+        size = os.fstat(descriptor).st_size
+        truncated = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+        content = f"{chr(10) if truncated else ''}{line}\n".encode()
+        if os.write(descriptor, content) < len(content):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def sync_folder(folder: Path) -> None:
     """Flush the entries of a folder to disk."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        # Some network filesystems cannot sync a folder; the rename has still been done.
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
-            raise
-    finally:
-        os.close(descriptor)
-
-
-def cannot_write(path: Path, error: OSError) -> StorageError:
-    """Return the error for a file that could not be written."""
-    return StorageError(f"{path} cannot be written ({error.strerror or error})")
+    with _opened(folder, os.O_RDONLY) as descriptor:
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            # Some network filesystems cannot sync a folder; the rename has still been done.
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+                raise

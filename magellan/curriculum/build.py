@@ -9,9 +9,9 @@ import numpy as np
 
 from magellan.backends import Backend, make_backend
 from magellan.competence import ESTIMATORS, EstimatorSpec
-from magellan.competence.features import GoalFeatures
+from magellan.competence.prompt_tokens import GoalFeatures
 from magellan.config import RunConfig, checked_run, estimators_of
-from magellan.core.errors import InputError, not_allowed, shown
+from magellan.core.errors import InputError, not_allowed
 from magellan.core.registry import is_built_in
 from magellan.samplers import SAMPLERS, SamplerSpec
 from magellan.worlds.texts import Texts
@@ -48,9 +48,7 @@ def ordered_groups(groups: set[str], order: Sequence[str] | None, sampler: str) 
             f"order: none given; the sampler {sampler} needs one; allowed: all groups, easy to hard"
         )
     if order is not None and sorted(order) != names:
-        raise InputError(
-            f"order: {shown(list(order))} is not allowed; allowed: each of {', '.join(names)} once"
-        )
+        raise not_allowed("order", list(order), f"each of {', '.join(names)} once")
     return names if order is None else list(order)
 
 

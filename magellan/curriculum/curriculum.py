@@ -10,8 +10,8 @@ import numpy as np
 
 from magellan.competence import ESTIMATORS, CompetenceEstimator, EstimatorParts
 from magellan.competence.arms import EachCategory
-from magellan.competence.features import GoalFeatures
 from magellan.competence.groups import grouped
+from magellan.competence.prompt_tokens import GoalFeatures
 from magellan.config import estimators_of
 from magellan.config.identity import flat_keys
 from magellan.config.phases import driver_of
@@ -98,10 +98,7 @@ class Curriculum:
         self.solved = float(solved)
         names = ordered_groups(set([SINGLE_GROUP] if groups is None else groups), order, sampler)
         if set(impossible) - set(names):
-            raise InputError(
-                f"impossible: {shown(impossible)} is not allowed; allowed: a list of groups, of "
-                f"{', '.join(names)}"
-            )
+            raise not_allowed("impossible", impossible, f"a list of groups, of {', '.join(names)}")
         categories = Categories(Category(name, name not in impossible) for name in names)
         self._goals = Goals(categories)
         self._added: list[list[Any]] = []
@@ -157,8 +154,7 @@ class Curriculum:
 
     def _draw(self, n: int, replace: bool) -> np.ndarray:
         chances, self.sampler.explored = self.probabilities(), None
-        possible = np.flatnonzero(chances)
-        others = np.flatnonzero(chances == 0.0)
+        possible, others = np.flatnonzero(chances), np.flatnonzero(chances == 0.0)
         k = n if replace else min(n, len(possible))
         drawn = self._rng.choice(possible, k, replace, chances[possible])
         rest = self._rng.choice(others, n - k, replace=False) if n > k else others[:0]
@@ -190,10 +186,9 @@ class Curriculum:
             InputError: shapes differ, or an index or a reward is invalid.
             NotFiniteError: the head's loss or a weight is NaN or infinite.
         """
-        goals, rewards = self._goals.rows(indices), numbers("success", success)
+        goals, rewards, came = self._answers(indices, success)
         advantages = None if advantage is None else numbers("advantage", advantage)
-        check_length(goals, success=rewards, advantage=advantages)
-        came = np.isfinite(rewards)
+        check_length(goals, advantage=advantages)
         if advantages is None and self.sampler.wants_advantage and len({*goals}) < len(goals):
             advantages = group_advantages(goals, rewards)
         if advantages is not None:
@@ -226,11 +221,15 @@ class Curriculum:
             InputError: as for `update`, the gate is unknown, or its answer no bool for each group.
         """
         passes = checked_gate(gate)
-        goals, rewards = self._goals.rows(indices), numbers("success", success)
-        check_length(goals, success=rewards)
-        came = np.isfinite(rewards)
+        goals, rewards, came = self._answers(indices, success)
         groups = grouped(goals[came], rewards[came], self.solved, rounding_of(success))
         return came & np.isin(goals, admitted_by(passes, groups))
+
+    def _answers(self, indices: Any, success: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Goals and rewards of answers, and whether a reward came: (m,) each."""
+        goals, rewards = self._goals.rows(indices), numbers("success", success)
+        check_length(goals, success=rewards)
+        return goals, rewards, np.isfinite(rewards)
 
     def lost(self, indices: Any) -> None:
         """Say that goals were drawn, but that no reward comes: rows, texts or keys (m,).

@@ -73,10 +73,8 @@ class Goals:
         group_names = [SINGLE_GROUP] * len(goals) if groups is None else list(groups)
         unknown = [name for name in group_names if name not in names]
         if len(group_names) != len(goals) or unknown:
-            raise InputError(
-                f"groups: {shown(unknown or len(group_names))} is not allowed; allowed: one for "
-                f"each of {len(goals)} goals, of {', '.join(names)}"
-            )
+            allowed = f"one for each of {len(goals)} goals, of {', '.join(names)}"
+            raise not_allowed("groups", unknown or len(group_names), allowed)
         if keys is not None and not (len(keys) == len(goals) == len(set(keys) - {*self.keys})):
             raise not_allowed("keys", list(keys), f"another name for each of {len(goals)} goals")
         self.keys += [None] * len(goals) if keys is None else map(str, keys)

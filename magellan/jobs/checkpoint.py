@@ -8,7 +8,6 @@ backbone and that of its own content; if one is damaged, the one before it is us
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
@@ -27,7 +26,14 @@ from magellan.config import RunConfig, counted, flat_keys, identity, own_code_of
 from magellan.config.modules import in_use
 from magellan.config.phases import beginning, truncated
 from magellan.core.errors import InputError, shown
-from magellan.core.files import PARTIAL, cannot_write, sync_folder, write_atomically
+from magellan.core.files import (
+    PARTIAL,
+    reading,
+    refuse_link,
+    sync_folder,
+    write_atomically,
+    writing,
+)
 from magellan.jobs import log
 from magellan.jobs.provenance import ancestry
 from magellan.model.files import check_backbone, model_digest
@@ -68,7 +74,6 @@ class Checkpoints:
 
     Args:
         folder: folder of the run, or `RUN/10000` for one that it keeps.
-        config: resolved configuration of the run.
         backbone: `model_digest` of the configured backbone; None: computed here.
         argument: option that names the folder, for errors.
         remedy: what to do about unusable ones if another run starts from them, for errors: nothing
@@ -106,14 +111,11 @@ class Checkpoints:
         earlier = self.paths()
         serial = 1 + (int(earlier[-1].stem) if earlier else 0)
         path = self.folder / f"{serial:08d}{SUFFIX}"
-        try:
-            if self.folder.is_symlink():  # created since the attempt began
-                raise OSError(errno.ELOOP, "it is a symbolic link")
+        with writing(self.folder):
+            refuse_link(self.folder)
             if not self.folder.is_dir():
                 self.folder.mkdir(parents=True)
                 sync_folder(self.folder.parent)
-        except OSError as error:
-            raise cannot_write(self.folder, error) from error
         write_atomically(path, encode(state, serial, self._metadata))
         self._remove(earlier[: 1 - LAST])
         return path
@@ -138,10 +140,8 @@ class Checkpoints:
 
     def _remove(self, paths: list[Path]) -> None:
         for path in paths:
-            try:
+            with writing(path):
                 os.unlink(path)
-            except OSError as error:
-                raise cannot_write(path, error) from error
 
     def load(self) -> LoadedCheckpoint | None:
         """Return the newest intact checkpoint; None if there is none.
@@ -167,10 +167,8 @@ class Checkpoints:
             StorageError: one cannot be renamed.
         """
         for path in loaded.damaged:
-            try:
+            with writing(path):
                 os.replace(path, f"{path}.damaged")
-            except OSError as error:
-                raise cannot_write(path, error) from error
         return next((f"{path.name}.damaged" for path in loaded.damaged), None)
 
     def check_kept(self) -> None:
@@ -215,8 +213,7 @@ class Checkpoints:
                     )
 
     def _belongs(self, path: Path, other: str) -> InputError:
-        place = f"{self._argument}: {path}"
-        return InputError(f"{place} belongs to a run with {other}{self._remedy}")
+        return InputError(f"{self._argument}: {path} belongs to a run with {other}{self._remedy}")
 
     def _at_point(self, loaded: LoadedCheckpoint) -> dict[str, str]:
         """Metadata of the run if it ended at `point`."""
@@ -244,10 +241,8 @@ def paths_in(folder: Path, argument: str, suffix: str = SUFFIX) -> list[Path]:
     Raises:
         InputError: the folder cannot be read.
     """
-    try:
+    with reading(f"{argument}: {folder}"):
         names = sorted(os.listdir(folder)) if folder.is_dir() else []
-    except OSError as error:
-        raise InputError(f"{argument}: {folder} cannot be read ({error.strerror})") from error
     ours = (name for name in names if name.endswith(suffix))
     return [folder / name for name in ours if name.removesuffix(suffix).isdecimal()]
 

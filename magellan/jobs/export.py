@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -15,12 +14,19 @@ import numpy as np
 import yaml
 
 from magellan.config import UNIT_COLUMNS, RunConfig, identity, phases_of
+from magellan.config.phases import goals_of
 from magellan.core.columns import COLUMNS, PHASE
 from magellan.core.errors import InputError, printable
-from magellan.core.files import PARTIAL, cannot_write, sync_folder, write_atomically
+from magellan.core.files import (
+    PARTIAL,
+    reading,
+    refuse_link,
+    sync_folder,
+    write_atomically,
+    writing,
+)
 from magellan.jobs.provenance import Origin
 from magellan.model.files import check_backbone, portable_reference
-from magellan.training.parts import goals_of
 from magellan.worlds import SPLITS, WORLDS, GoalSet
 
 FOLDER = "agent"
@@ -35,11 +41,8 @@ def agent_files(
 ) -> dict[str, bytes]:
     """Return the files of a trained agent, by path in its folder.
 
-    Args:
-        config: configuration of the run.
-        state: trainer state, as in a checkpoint.
-        origin: code, libraries and language model behind it.
-        folder: where the files will be; the code on the card names it.
+    state: trainer state, as in a checkpoint.
+    folder: where the files will be; the code on the card names it.
 
     Raises:
         InputError: the language model is missing.
@@ -150,11 +153,10 @@ def check_output(folder: Path) -> None:
     Raises:
         InputError: it is a link, not empty or the current folder, or FOLDER.part exists beside it.
     """
-    try:
+    with reading(f"--output: {folder}"):
         if folder.exists() and folder.samefile("."):
-            raise InputError(
-                f"--output: {folder} is the current folder; allowed: another one, empty or absent"
-            )
+            place = f"{folder} is the current folder"
+            raise InputError(f"--output: {place}; allowed: another one, empty or absent")
         taken = folder.is_symlink() or (folder.exists() and any(folder.iterdir()))
         partial = folder if taken else folder.with_name(folder.name + PARTIAL)
         if partial.is_symlink() or partial.exists():
@@ -162,8 +164,6 @@ def check_output(folder: Path) -> None:
                 f"--output: {partial} already exists; allowed: a folder that is empty or absent, "
                 "without a folder of that name and .part beside it"
             )
-    except OSError as error:
-        raise InputError(f"--output: {folder} cannot be read ({error.strerror})") from error
 
 
 def write_agent(folder: Path, files: Mapping[str, bytes]) -> None:
@@ -174,26 +174,24 @@ def write_agent(folder: Path, files: Mapping[str, bytes]) -> None:
     """
     partial = folder.with_name(folder.name + PARTIAL)
     try:
-        _remove(partial)
-        partial.mkdir(parents=True)
-        for name, content in files.items():
-            path = partial / name
-            path.parent.mkdir(exist_ok=True)
-            write_atomically(path, content)
-        _remove(folder)
-        os.replace(partial, folder)
-        sync_folder(folder.parent)
-    except BaseException as error:
+        with writing(folder):
+            _remove(partial)
+            partial.mkdir(parents=True)
+            for name, content in files.items():
+                path = partial / name
+                path.parent.mkdir(exist_ok=True)
+                write_atomically(path, content)
+            _remove(folder)
+            os.replace(partial, folder)
+            sync_folder(folder.parent)
+    except BaseException:
         with contextlib.suppress(OSError):
             _remove(partial)
-        if isinstance(error, OSError):
-            raise cannot_write(folder, error) from error
         raise
 
 
 def _remove(folder: Path) -> None:
     """Remove a folder with its contents; links in it are removed, not followed."""
-    if folder.is_symlink():
-        raise OSError(errno.ELOOP, "it is a symbolic link")
+    refuse_link(folder)
     if folder.exists():
         shutil.rmtree(folder)

@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 
 from magellan.core.columns import COLUMNS
 from magellan.core.errors import InputError, LockedError
-from magellan.core.files import PARTIAL
+from magellan.core.files import PARTIAL, reading
 from magellan.jobs import checkpoint, export, log, progress, provenance
 from magellan.model import chat
 
@@ -47,7 +47,7 @@ def check_folder(folder: Path, argument: str = "--output") -> None:
     Raises:
         InputError: a path is a link or of the wrong kind, or cannot be read.
     """
-    try:
+    with reading(f"{argument}: {folder}"):
         for path, allowed in _expected_paths(folder):
             kind = _kind(path)
             if kind not in (None, allowed):
@@ -55,8 +55,6 @@ def check_folder(folder: Path, argument: str = "--output") -> None:
                     f"{argument}: {path} is {kind}; allowed at this place in the folder of a run: "
                     f"{allowed} of its own, or nothing; remove it, or name another folder"
                 )
-    except OSError as error:
-        raise InputError(f"{argument}: {folder} cannot be read ({error.strerror})") from error
 
 
 def check_no_run(folder: Path) -> None:
@@ -65,16 +63,12 @@ def check_no_run(folder: Path) -> None:
     Raises:
         InputError: it holds a file of a run (named in the error), or cannot be read.
     """
-    try:
+    with reading(f"--output: {folder}"):
         kept = (checkpoint.FOLDER, *map(str, checkpoint.points(folder)))
         names = [name for name in (*_RUN_FILES, *kept) if (folder / name).exists()]
-    except OSError as error:
-        raise InputError(f"--output: {folder} cannot be read ({error.strerror})") from error
     if names:
-        raise InputError(
-            f"--output: {folder} is not allowed: it holds a run ({names[0]}); allowed: another "
-            "folder"
-        )
+        place = f"--output: {folder} is not allowed"
+        raise InputError(f"{place}: it holds a run ({names[0]}); allowed: another folder")
 
 
 def _expected_paths(folder: Path) -> Iterator[tuple[Path, str]]:

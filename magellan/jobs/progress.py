@@ -6,7 +6,6 @@ They do not affect the tables of a run.
 from __future__ import annotations
 
 import contextlib
-import errno
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,7 @@ from tqdm import tqdm
 from magellan.config import UNIT_COLUMNS
 from magellan.core.columns import COLUMNS
 from magellan.core.errors import InputError
-from magellan.core.files import cannot_write
+from magellan.core.files import refuse_link, writing
 from magellan.jobs.log import show
 from magellan.training.loop import Trainer
 
@@ -29,9 +28,7 @@ IGNORE_CLOSED = contextlib.suppress(OSError, ValueError)
 class Progress:
     """Progress on standard error: a bar, or a line every 20 seconds, and the result.
 
-    Args:
-        trainer: of the run.
-        style: `bar` (`lines` if standard error is not a terminal), `lines` or `none`.
+    style: `bar` (`lines` if standard error is not a terminal), `lines` or `none`.
     """
 
     SECONDS_PER_LINE = 20.0
@@ -125,10 +122,8 @@ def check_sink(name: str) -> None:
 class TensorBoard:
     """Curves of a run in its folder `tensorboard`, over policy updates.
 
-    Args:
-        output: folder of the run.
-        tables: rows at the start of the attempt, which earlier attempts have written.
-        update: policy updates so far; later points of an earlier attempt are discarded.
+    tables: rows at the start of the attempt, which earlier attempts have written.
+    update: policy updates so far; later points of an earlier attempt are discarded.
 
     Raises:
         StorageError: the folder `tensorboard` is a link.
@@ -137,8 +132,8 @@ class TensorBoard:
     def __init__(self, output: Path, tables: Tables, update: int) -> None:
         self._written = {name: len(rows) for name, rows in tables.items()}
         folder = output / TENSORBOARD
-        if folder.is_symlink():  # created since the attempt began
-            raise cannot_write(folder, OSError(errno.ELOOP, "it is a symbolic link"))
+        with writing(folder):
+            refuse_link(folder)
         from torch.utils.tensorboard import SummaryWriter
 
         self._writer = SummaryWriter(str(folder), purge_step=update + 1)

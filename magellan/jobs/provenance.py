@@ -104,9 +104,8 @@ class Origin:
     def check_reads_alike(self, earlier: Sequence[Mapping[str, Any]], place: str) -> None:
         """Refuse to continue what another `transformers`, or another tokenizer, has read.
 
-        Args:
-            earlier: the attempts behind a state, see `ancestry`; older ones record less.
-            place: of the state, for the error.
+        earlier: the attempts behind a state, see `ancestry`; older ones record less.
+        place: of the state, for the error.
 
         Raises:
             InputError: the last one had another version of `transformers`, or other token ids.
@@ -174,9 +173,7 @@ def library_versions() -> dict[str, str]:
 class Attempts:
     """The attempts of one run, in an append-only file.
 
-    Args:
-        folder: the run's folder; its file may also list attempts with other configurations.
-        identity: identity of this run.
+    folder: the run's folder; its file may also list attempts with other configurations.
 
     Raises:
         StorageError: from `begin` and `end`, if the file cannot be written.
@@ -228,7 +225,14 @@ class Attempts:
         except OSError:
             text = ""
         attempts: dict[int, dict[str, Any]] = {}
-        for event in map(_parse_event, text.splitlines()):
+        for line in text.splitlines():
+            try:
+                values = json.loads(line)
+            except (ValueError, RecursionError):
+                continue  # truncated by a kill or a full disk, or not written by a trainer
+            if not isinstance(values, dict):
+                continue
+            event = {key: value for key, value in values.items() if _is_valid(key, value)}
             if "attempt" in event:
                 attempts.setdefault(event["attempt"], {"reason": KILLED}).update(event)
         return list(attempts.values())
@@ -256,17 +260,6 @@ def check_worth_trying(folder: Path, identity: str) -> None:
     error = FINAL.get(last.get("status", 0))
     if error is not None and last.get("identity") == identity:
         raise error(last["reason"].removeprefix(f"{error.label}: "))
-
-
-def _parse_event(line: str) -> dict[str, Any]:
-    """Parse a line of the file, dropping invalid values; empty if the line is invalid."""
-    try:
-        event = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}  # truncated by a kill or a full disk, or not written by a trainer
-    if not isinstance(event, dict):
-        return {}
-    return {key: value for key, value in event.items() if _is_valid(key, value)}
 
 
 def provenance(state: Any) -> list[dict[str, Any]]:

@@ -206,14 +206,8 @@ def _seconds_spent(loaded: LoadedCheckpoint) -> tuple[float, float]:
 class Job:
     """One attempt at a run, in a folder that this process has locked.
 
-    Args:
-        trainer: new, or restored from a checkpoint.
-        output: folder of the run.
-        checkpoints: of the run.
-        stopper: decides when to stop.
-        origin: code, libraries and backbone at the start of the attempt.
-        log: destination of curves during training.
-        started_from: the other run's state that the run started from, if any (see `load_start`).
+    trainer: new, or restored from a checkpoint.
+    started_from: the other run's state that the run started from, if any (see `load_start`).
     """
 
     def __init__(
@@ -256,10 +250,15 @@ class Job:
             self._end("second SIGINT, nothing saved", 130)
             raise
         except Exception as error:
-            if is_out_of_memory(error):
-                raise self._out_of_memory() from error
-            self._end(f"failed: {type(error).__name__}: {error}", 1)
-            raise
+            if not is_out_of_memory(error):
+                self._end(f"failed: {type(error).__name__}: {error}", 1)
+                raise
+            memory = OutOfMemoryError(
+                f"out of memory, {self._where()}, peak {peak_memory_mb()} MB; the last checkpoint "
+                "is intact, retry with --resume and more memory"
+            )
+            self._end(f"{memory.label}: {memory}", memory.exit_status)
+            raise memory from error
         self._end("complete", 0)
         return manifest
 
@@ -312,7 +311,10 @@ class Job:
             self._trainer.advance()
             self._stopper.record_duration("round", time.monotonic() - start_time)
             progress.show()
-            self._log_evaluations()
+            unit = UNIT_COLUMNS[self._trainer.config.budget.unit]
+            for (at, split), success in evaluations(self._trainer, self._logged_rows).items():
+                self._log.write(f"evaluation at {unit} {at}, {split} goals: {success}")
+            self._logged_rows = len(self._trainer.record.tables["evaluation"])
             if self._curves is not None:
                 self._curves.show(self._trainer.record.tables, self._trainer.updates)
             if self._save_is_due() or self._last_point() > self._kept:
@@ -353,27 +355,42 @@ class Job:
         self._last_save = self._saved_at - start_time
         self._saving += self._last_save
         self._stopper.record_duration("save", self._last_save)
-        self._log_save(path)
-        return f"{path.parent.name}/{path.name}"
-
-    def _log_save(self, path: Path) -> None:
         if self._saved_at >= self._next_logged_save or self._trainer.done:
             self._next_logged_save = self._saved_at + SECONDS_PER_LOGGED_SAVE
             size = path.stat().st_size / 2**20
             self._log.write(f"saved {path.name}, {size:.1f} MiB in {self._last_save:.2f} s")
-
-    def _log_evaluations(self) -> None:
-        unit = UNIT_COLUMNS[self._trainer.config.budget.unit]
-        for (at, split), success in evaluations(self._trainer, self._logged_rows).items():
-            self._log.write(f"evaluation at {unit} {at}, {split} goals: {success}")
-        self._logged_rows = len(self._trainer.record.tables["evaluation"])
+        return f"{path.parent.name}/{path.name}"
 
     def _write_results(self) -> dict[str, Any]:
         """Write the tables, then optional results, then the manifest that marks completion."""
-        self._trainer.record.write(self._output)
-        self._export()
+        trainer, config = self._trainer, self._trainer.config
+        trainer.record.write(self._output)
+        if config.budget.export:
+            folder, state = self._output / export.FOLDER, trainer.state_dict()
+            files = export.agent_files(config, state, self._origin, folder)
+            export.write_agent(folder, files)
+            self._log.write(f"exported the agent to {export.FOLDER}/")
         manifest = {
-            **_describe_run(self._trainer),
+            "schema_version": 2,
+            "sampler": config.sampler,
+            "world": WORLDS[config.world].as_dict(),
+            "goal_space": config.goal_space,
+            "goal_counts": trainer.goals.counts(),  # of the last phase
+            "seed": config.seed,
+            "preset": config.preset,
+            "config": config.model_dump(mode="json"),
+            "identity": identity(config),
+            "counted": counted(config),
+            "estimation_episodes": trainer.estimators.cost(),
+            "driver": trainer.estimators.driver,
+            **trainer.sampler.facts(),
+            **trainer.evaluator.facts(),
+            "threads": config.threads,
+            **({"memory": trainer.backend.memory} if trainer.backend.memory else {}),
+            "host": host_description(),
+            "updates": trainer.updates,
+            "steps": trainer.steps,
+            "episodes": trainer.episodes,
             **asdict(self._origin),
             **self._attempts.summary(),
             **({"started_from": self._started_from} if self._started_from else {}),
@@ -385,23 +402,6 @@ class Job:
         content = (json.dumps(manifest, indent=2) + "\n").encode()
         write_atomically(self._output / MANIFEST, content)
         return manifest
-
-    def _export(self) -> None:
-        config = self._trainer.config
-        if not config.budget.export:
-            return
-        folder = self._output / export.FOLDER
-        files = export.agent_files(config, self._trainer.state_dict(), self._origin, folder)
-        export.write_agent(folder, files)
-        self._log.write(f"exported the agent to {export.FOLDER}/")
-
-    def _out_of_memory(self) -> OutOfMemoryError:
-        error = OutOfMemoryError(
-            f"out of memory, {self._where()}, peak {peak_memory_mb()} MB; the last checkpoint is "
-            "intact, retry with --resume and more memory"
-        )
-        self._end(f"{error.label}: {error}", error.exit_status)
-        return error
 
     def _end(self, reason: str, status: int) -> None:
         """Record the end in log and attempts, unless the disk is full."""
@@ -420,29 +420,3 @@ class Job:
     def _where(self) -> str:
         trainer = self._trainer
         return f"update {trainer.updates}, episode {trainer.episodes}"
-
-
-def _describe_run(trainer: Trainer) -> dict[str, Any]:
-    config = trainer.config
-    return {
-        "schema_version": 2,
-        "sampler": config.sampler,
-        "world": WORLDS[config.world].as_dict(),
-        "goal_space": config.goal_space,
-        "goal_counts": trainer.goals.counts(),  # of the last phase
-        "seed": config.seed,
-        "preset": config.preset,
-        "config": config.model_dump(mode="json"),
-        "identity": identity(config),
-        "counted": counted(config),
-        "estimation_episodes": trainer.estimators.cost(),
-        "driver": trainer.estimators.driver,
-        **trainer.sampler.facts(),
-        **trainer.evaluator.facts(),
-        "threads": config.threads,
-        **({"memory": trainer.backend.memory} if trainer.backend.memory else {}),
-        "host": host_description(),
-        "updates": trainer.updates,
-        "steps": trainer.steps,
-        "episodes": trainer.episodes,
-    }

@@ -10,7 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 from magellan.core.errors import InputError, not_allowed
@@ -28,10 +28,8 @@ class Stopper:
     As a context manager it handles `SIGNALS`, except those that were ignored at process start
     (nohup, a background job). A second SIGINT raises KeyboardInterrupt at once.
 
-    Args:
-        limit: seconds from now until the job is killed; infinite without a limit.
-        margin: seconds to reserve before that.
-        clock: monotonic clock, in seconds.
+    limit: seconds from now until the job is killed; infinite without a limit.
+    margin: seconds to reserve before that.
     """
 
     def __init__(
@@ -69,12 +67,7 @@ class Stopper:
                     self._handlers[number] = signal.signal(number, self._catch)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         self._handlers = {}

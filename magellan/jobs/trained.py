@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from magellan.backends import Backend, check_backend, make_backend
 from magellan.config import RunConfig, phases_of, stored_config
+from magellan.config.phases import goals_of
 from magellan.core.errors import InputError, JobError, is_out_of_memory, shown
 from magellan.core.parsing import parse_json
 from magellan.core.randomness import initial_seeds
@@ -20,7 +21,6 @@ from magellan.jobs.folder import check_folder
 from magellan.jobs.provenance import Origin, code_version, library_versions
 from magellan.model.files import check_backbone, model_digest
 from magellan.model.settings import BackendConfig
-from magellan.training.parts import goals_of
 from magellan.worlds import WORLDS, GoalSet
 
 ARGUMENT = "run"
@@ -38,12 +38,10 @@ class Point(NamedTuple):
 class TrainedAgent:
     """The agent of a run's newest intact checkpoint.
 
-    Attributes:
-        path: of the checkpoint.
-        config: of the run.
-        backbone: SHA-256 of its language model's files.
-        state: of its trainer.
-        damaged: newer, damaged checkpoints.
+    path: of the checkpoint.
+    backbone: SHA-256 of the language model's files.
+    state: of the trainer.
+    damaged: newer, damaged checkpoints.
     """
 
     path: Path

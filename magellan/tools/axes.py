@@ -41,9 +41,8 @@ MIX = np.array([125, 25, 5, 1])
 UPDATES, BATCH = 300, 8  # policy updates per run, episodes per update
 VALUE_ERROR = 0.1  # standard deviation of the simulated critic's value around the true competence
 WIDTH, SIGNAL = 16, 2.0  # of the features that replace a language model
-CONSTANTS: dict[str, dict[str, Any]] = {"samplers": {"epsilon_decay": 14}}
-CONSTANTS["competence"] = {"learning_rate": 1e-2, "batch_size": 64}
-CONSTANTS["competence"] |= {"refresh": 5, "delay": 15, "pool": 4_000}
+_HEAD = {"learning_rate": 1e-2, "batch_size": 64, "refresh": 5, "delay": 15, "pool": 4_000}
+CONSTANTS: dict[str, dict[str, Any]] = {"samplers": {"epsilon_decay": 14}, "competence": _HEAD}
 """Exploration decays over the same share of a run as in the study of Little-Zoo. For estimators
 that read goals: step size chosen on a tuning seed, and a pool smaller than most goal spaces."""
 READ_ALL = ("pcl", "vds", "regions", "frontier")

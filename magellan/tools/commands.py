@@ -59,8 +59,7 @@ def add_replay(commands: Commands) -> None:
 def _replay(options: argparse.Namespace) -> None:
     settings = [parse_assignment(text) for text in options.set]
     prepare_threads(1)
-    from magellan.tools.recorded import RecordedRun
-    from magellan.tools.replay import replay
+    from magellan.tools.replay import RecordedRun, replay
 
     run = RecordedRun.read(options.run, tuple(options.module))
     backend = backend_given(options)

@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from safetensors.numpy import save
@@ -27,25 +27,16 @@ from magellan.core.errors import InputError, shown
 from magellan.jobs.checkpoint import points
 from magellan.jobs.export import check_output, write_agent
 from magellan.jobs.trained import ARGUMENT, Point, TrainedAgent
-from magellan.training.evaluate import EvaluationSet
-from magellan.training.parts import evaluated_goals
-from magellan.worlds import GoalSet
+from magellan.training.evaluate import EvaluationSet, evaluated_goals
 
 FORMAT = 1
 GOAL_COLUMNS = ("goal", "split", "category", "kind", "code", "prompt")
 PREDICTION_COLUMNS = ("moment", "update", "step", "episode", "goal", "competence")
 
 
-class Embedding(NamedTuple):
-    """The estimator's representation and predictions of all goals at one moment.
-
-    vectors: float32 (goals, width), the hidden states that its head reads.
-    competence: float64 (goals,).
-    """
-
-    moment: Point
-    vectors: np.ndarray
-    competence: np.ndarray
+Embedding = tuple[Point, np.ndarray, np.ndarray]
+"""The estimator's view of all goals at one moment: the hidden states that its head reads, float32
+(goals, width), and its predictions, float64 (goals,)."""
 
 
 def embed(
@@ -65,7 +56,6 @@ def embed(
         per_category: maximum goals per category and split.
         seed: of the draw of goals.
         backend: keys of the section `backend`; the run's own is ignored.
-        modules: see `TrainedAgent.read`.
 
     Raises:
         InputError: an agent without predictions, or `output` is not empty.
@@ -80,12 +70,27 @@ def embed(
     sets = drawn_sets(agent, per_category, seed)
     goals = list(_goal_rows(sets))
     embeddings = list(_embeddings(agent, _kept_agents(agent, modules), sets, backend or {}))
-    vectors = {str(i): np.ascontiguousarray(e.vectors) for i, e in enumerate(embeddings)}
+    vectors = {str(i): np.ascontiguousarray(read) for i, (_, read, _) in enumerate(embeddings)}
+    predictions = (
+        (number, *moment, goal, float(f"{value:.6g}"))
+        for number, (moment, _, competence) in enumerate(embeddings)
+        for goal, value in enumerate(competence.tolist())
+    )
+    about = {
+        "format": FORMAT,
+        "identity": identity(agent.config),
+        "config": agent.config.model_dump(mode="json"),
+        "world": agent.goals.world.as_dict(),
+        "per_category": per_category,
+        "seed": seed,
+        "complete": agent.complete,
+        "made_by": asdict(agent.exported_by),
+    }
     files = {
         "goals.csv": _csv(GOAL_COLUMNS, goals),
-        "predictions.csv": _csv(PREDICTION_COLUMNS, _prediction_rows(embeddings)),
+        "predictions.csv": _csv(PREDICTION_COLUMNS, predictions),
         "vectors.safetensors": save(vectors),
-        "embedding.json": (json.dumps(_about(agent, per_category, seed), indent=2) + "\n").encode(),
+        "embedding.json": (json.dumps(about, indent=2) + "\n").encode(),
     }
     write_agent(output, files)
 
@@ -134,49 +139,25 @@ def _embeddings(
 def _embedding(backend: Backend, prompts: list[Packed], moment: Point) -> Embedding:
     vectors = np.concatenate([backend.representation(batch) for batch in prompts])
     competence = np.concatenate([backend.competence(batch, (CURRENT,))[0] for batch in prompts])
-    return Embedding(moment, vectors, competence)
+    return moment, vectors, competence
 
 
 def _goal_rows(sets: list[EvaluationSet]) -> Iterator[tuple[Any, ...]]:
     number = 0
     for goals in sets:
         space, positions = goals.space, goals.positions
-        codes, kinds = space.codes_at(positions), _kinds(space, positions)
+        codes, kinds = space.codes_at(positions), space.world.kinds(space, positions)
+        if len(kinds) != len(positions) or not all(isinstance(k, str) and k for k in kinds):
+            raise InputError(
+                f"world {space.world.name}: kinds gives {shown(kinds[:3])} for {len(positions)} "
+                "goals; allowed: a text for each goal"
+            )
         for position, category, code, kind in zip(
             positions.tolist(), goals.categories.tolist(), codes.tolist(), kinds, strict=True
         ):
             name = space.world.categories.names[category]
             yield number, space.split, name, kind, code, space.prompt(position)
             number += 1
-
-
-def _kinds(space: GoalSet, positions: np.ndarray) -> list[str]:
-    kinds = space.world.kinds(space, positions)
-    if len(kinds) != len(positions) or not all(isinstance(kind, str) and kind for kind in kinds):
-        raise InputError(
-            f"world {space.world.name}: kinds gives {shown(kinds[:3])} for {len(positions)} goals; "
-            "allowed: a text for each goal"
-        )
-    return kinds
-
-
-def _prediction_rows(embeddings: list[Embedding]) -> Iterator[tuple[Any, ...]]:
-    for number, embedding in enumerate(embeddings):
-        for goal, competence in enumerate(embedding.competence.tolist()):
-            yield number, *embedding.moment, goal, float(f"{competence:.6g}")
-
-
-def _about(agent: TrainedAgent, per_category: int, seed: int) -> dict[str, Any]:
-    return {
-        "format": FORMAT,
-        "identity": identity(agent.config),
-        "config": agent.config.model_dump(mode="json"),
-        "world": agent.goals.world.as_dict(),
-        "per_category": per_category,
-        "seed": seed,
-        "complete": agent.complete,
-        "made_by": asdict(agent.exported_by),
-    }
 
 
 def _csv(columns: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> bytes:

@@ -7,7 +7,9 @@ made as an observer of that run.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,32 +18,100 @@ import numpy as np
 from magellan import __version__
 from magellan.backends import check_backend
 from magellan.backends.machine import configure_torch
-from magellan.competence import ESTIMATORS, CompetenceEstimator, make_estimator
+from magellan.competence import ESTIMATORS, CompetenceEstimator, Outcomes, make_estimator
 from magellan.config import UNIT_COLUMNS, RunConfig, checked_run, identity, phases_of
 from magellan.config.resolve import merged
 from magellan.core.columns import COLUMNS
-from magellan.core.errors import InputError, shown
+from magellan.core.errors import InputError, not_allowed
 from magellan.core.files import write_atomically, write_table
 from magellan.core.finite import check_losses
 from magellan.jobs.folder import MANIFEST
-from magellan.jobs.trained import Point
-from magellan.tools.recorded import RecordedRun
-from magellan.training.evaluate import EvaluationSet, competence_rows, goal_rows
-from magellan.training.parts import estimator_parts, evaluated_goals
+from magellan.jobs.trained import Point, TrainedAgent
+from magellan.training.estimators import estimator_parts
+from magellan.training.evaluate import EvaluationSet, competence_rows, evaluated_goals, goal_rows
 
-ERROR_COLUMNS = (
-    "estimator",
-    "split",
-    "category",
-    "points",
-    "mean_absolute_error",
-    "brier",
-    "lag",
-    "unit",
-)
+ERROR_COLUMNS: tuple[str, ...] = ("estimator", "split", "category", "points")
+ERROR_COLUMNS += ("mean_absolute_error", "brier", "lag", "unit")
 REPLAY = "replay.json"
 ALL = "all"
 """`category` of rows over a whole split."""
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """A complete run with recorded outcomes.
+
+    Attributes:
+        agent: of its end.
+        updates: int64 (n,), not falling: when the run's estimators received each outcome.
+        outcomes: n, in that order.
+        success: of feasible categories in its evaluations, by point, split and category, in order.
+        goal_success: of each evaluated goal, by point, split and code; empty if not recorded.
+    """
+
+    agent: TrainedAgent
+    updates: np.ndarray
+    outcomes: Outcomes
+    success: Mapping[tuple[Point, str, str], float]
+    goal_success: Mapping[tuple[Point, str, int], int]
+
+    @classmethod
+    def read(cls, folder: Path, modules: tuple[str, ...] = ()) -> RecordedRun:
+        """Read the folder of a run; `modules`: see `TrainedAgent.read`.
+
+        Raises:
+            InputError: not complete, without recorded outcomes, or with phases; or no agent.
+        """
+        if not (folder / MANIFEST).exists():
+            raise InputError(f"{folder} is not the folder of a complete run: no {MANIFEST} there")
+        agent = TrainedAgent.read(folder, modules)
+        if not agent.complete:
+            raise InputError(f"{agent.path} is not the end of the run: {agent.where}")
+        if agent.config.phases:
+            raise InputError(
+                f"{folder}: phases: the run has {len(agent.config.phases)}; allowed: runs of one "
+                "phase, as a replay does not change goal spaces"
+            )
+        with agent.fitting():
+            record, tables = agent.state["record"], agent.state["record"]["tables"]
+            if record["outcomes"] is None:
+                raise InputError(
+                    f"{folder} has no outcomes.csv; runs with budget.record_outcomes: true write it"
+                )
+            _, updates, codes, _, standing_on, won, _ = record["outcomes"].T
+            positions = agent.goals.positions_of(codes)
+            if (positions < 0).any():
+                raise ValueError("a goal outside the goal space")
+            success = {
+                (Point(update, step, episode), split, category): value
+                for update, step, episode, split, category, _, value, *_ in tables["evaluation"]
+            }
+            goal_success = {
+                (Point(update, step, episode), split, code): value
+                for update, step, episode, _, split, code, _, value, *_ in tables.get("goals", ())
+            }
+            outcomes = Outcomes(positions, won, standing_on)
+        return cls(agent, updates, outcomes, success, goal_success)
+
+    @property
+    def points(self) -> list[Point]:
+        """The run's evaluations, in order."""
+        return list(dict.fromkeys(point for point, _, _ in self.success))
+
+    def success_at(self, point: Point, goals: EvaluationSet) -> np.ndarray:
+        """Success of evaluated goals in an evaluation, float64 (n,); NaN if not recorded."""
+        codes, split = goals.space.codes_at(goals.positions).tolist(), goals.space.split
+        return np.array([self.goal_success.get((point, split, code), np.nan) for code in codes])
+
+    def received(self, update: int) -> Outcomes:
+        """Outcomes received at this update, possibly none."""
+        rows = slice(*np.searchsorted(self.updates, (update, update + 1)))
+        every = self.outcomes
+        return Outcomes(every.goals[rows], every.success[rows], every.standing_on[rows])
+
+    def episodes_until(self, update: int) -> int:
+        """Number of episodes received up to this update, inclusive."""
+        return int(np.searchsorted(self.updates, update, side="right"))
 
 
 class Prediction(NamedTuple):
@@ -63,13 +133,11 @@ def replay(
 ) -> None:
     """Feed the outcomes of a run to one estimator; write its predictions and their errors.
 
-    Args:
-        run: with recorded outcomes.
-        name: of the estimator.
-        settings: constants that differ from the run's, each in its section.
-        output: folder for the tables; created if missing.
-        every: updates between additional predictions; None: only at the run's evaluations.
-        backend: the section `backend`, instead of the run's; None: the defaults.
+    name: of the estimator.
+    settings: constants that differ from the run's, each in its section.
+    output: folder for the tables; created if missing.
+    every: updates between additional predictions; None: only at the run's evaluations.
+    backend: the section `backend`, instead of the run's; None: the defaults.
 
     Raises:
         InputError: unknown estimator, one that evaluates by playing, a foreign key, or a folder in
@@ -77,28 +145,44 @@ def replay(
     """
     config = _replay_config(run.agent.config, name, settings, backend or {})
     check_backend(config.backend)
-    _check_output(output)
+    for file in (MANIFEST, REPLAY, *(f"{table}.csv" for table in COLUMNS)):
+        if (output / file).exists():
+            raise InputError(f"--output: {output} already holds {file}; name another folder")
     configure_torch(config.threads, config.backend.deterministic)
     parts = estimator_parts(config, scores_candidates=False)
     sets = list(evaluated_goals(config, phases_of(config)[0], parts.goals).values())
-    own = config.constants(ESTIMATORS[name])
+    spec = ESTIMATORS[name]
+    constants = config.constants(spec)
+    used = {spec.section: constants.model_dump(mode="json")}
+    if spec.needs_features:
+        used["backbone"] = config.backbone.model_dump(mode="json")
     points = sorted([*run.points, *_extra_points(run, every)])
-    predictions = _predict(make_estimator(name, parts, own), run, sets, points)
+    predictions = _predict(make_estimator(name, parts, constants), run, sets, points)
     own_points = set(run.points)
     evaluated = [p for p in predictions if p.point in own_points]
-    competence = _rows(name, predictions, lambda p: competence_rows(p.goals, p.now, p.delayed))
     tables = {
-        "competence": (COLUMNS["competence"], competence),
-        "error": (ERROR_COLUMNS, _error_table(name, run, sets, evaluated)),
+        "competence": _rows(
+            name, predictions, lambda p: competence_rows(p.goals, p.now, p.delayed)
+        ),
+        "error": _error_table(name, run, sets, evaluated),
     }
     if run.goal_success:
-        goals = _rows(
+        tables["goals"] = _rows(
             name,
             evaluated,
             lambda p: goal_rows(p.goals, run.success_at(p.point, p.goals), p.now, p.delayed),
         )
-        tables["goals"] = (COLUMNS["goals"], goals)
-    _write(output, tables, _description(config, name, identity(run.agent.config), every))
+    description = {
+        "replayed": identity(run.agent.config),
+        "sampler": config.sampler,
+        "goal_space": config.goal_space,
+        "seed": config.seed,
+        "estimator": name,
+        "settings": {section: values for section, values in used.items() if values},
+        "every": every,
+        "version": __version__,
+    }
+    _write(output, tables, description)
 
 
 def _replay_config(
@@ -116,24 +200,14 @@ def _replay_config(
     for layer in settings:
         for key in layer:
             if key != section and not (key == "backbone" and spec.needs_features):
-                raise InputError(
-                    f"--set: {shown(key)} is not allowed: outcomes are recorded; allowed: {allowed}"
-                )
+                raise not_allowed("--set", key, allowed, ": outcomes are recorded")
         values = merged(values, layer)
     replayed = checked_run(values)
     adapter = replayed.section("competence").adapter
     if section == "competence" and adapter not in ("own", "frozen"):
-        raise InputError(
-            f"competence.adapter: {shown(adapter)} is not allowed: it reads with the policy's "
-            "adapter, which a replay does not train; allowed: own, frozen"
-        )
+        why = ": it reads with the policy's adapter, which a replay does not train"
+        raise not_allowed("competence.adapter", adapter, "own, frozen", why)
     return replayed
-
-
-def _check_output(output: Path) -> None:
-    used = [n for n in (MANIFEST, REPLAY, *(f"{t}.csv" for t in COLUMNS)) if (output / n).exists()]
-    if used:
-        raise InputError(f"--output: {output} already holds {used[0]}; name another folder")
 
 
 def _extra_points(run: RecordedRun, every: int | None) -> list[Point]:
@@ -141,8 +215,12 @@ def _extra_points(run: RecordedRun, every: int | None) -> list[Point]:
     if every is None:
         return []
     evaluated = {point.update for point in run.points}
-    updates = (u for u in range(0, run.agent.point.update + 1, every) if u not in evaluated)
-    return [Point(u, run.step_at(u), run.episodes_until(u)) for u in updates]
+    agent, end = run.agent.config.agent, run.agent.point
+    # Equally many steps lie before each update but the first.
+    spacing = math.ceil(agent.steps_per_update / agent.num_envs) * agent.num_envs
+    updates = [u for u in range(0, end.update + 1, every) if u not in evaluated]
+    steps = [end.step - (end.update - u) * spacing if u else 0 for u in updates]
+    return [Point(u, step, run.episodes_until(u)) for u, step in zip(updates, steps, strict=True)]
 
 
 def _predict(
@@ -214,31 +292,13 @@ def _error_table(
                     "category": category,
                     "points": len(points),
                     "mean_absolute_error": float(np.mean([curve_error(*pair) for pair in pairs])),
-                    "brier": brier(now[:, members], success[:, members]),
+                    # 0 is best, 0.25 a constant 1/2
+                    "brier": float(((now[:, members] - success[:, members]) ** 2).mean()),
                     "lag": shift * budget.evaluate_every,
                     "unit": budget.unit,
                 }
             )
     return rows
-
-
-def _description(config: RunConfig, name: str, replayed: str, every: int | None) -> dict[str, Any]:
-    spec = ESTIMATORS[name]
-    own = config.constants(spec).model_dump(mode="json")
-    model = config.backbone.model_dump(mode="json")
-    return {
-        "replayed": replayed,
-        "sampler": config.sampler,
-        "goal_space": config.goal_space,
-        "seed": config.seed,
-        "estimator": name,
-        "settings": {
-            **({spec.section: own} if own else {}),
-            **({"backbone": model} if spec.needs_features else {}),
-        },
-        "every": every,
-        "version": __version__,
-    }
 
 
 def _write(output: Path, tables: Mapping[str, Any], description: dict[str, Any]) -> None:
@@ -247,7 +307,8 @@ def _write(output: Path, tables: Mapping[str, Any], description: dict[str, Any])
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"--output: {output} cannot be written ({error.strerror})") from None
-    for table, (columns, rows) in tables.items():
+    for table, rows in tables.items():
+        columns = ERROR_COLUMNS if table == "error" else COLUMNS[table]
         cells = ([row[column] for column in columns] for row in rows)
         write_table(output / f"{table}.csv", columns, cells)
     write_atomically(output / REPLAY, (json.dumps(description, indent=2) + "\n").encode())
@@ -260,14 +321,6 @@ Curve = np.ndarray
 def curve_error(predicted: Curve, observed: Curve) -> float:
     """Mean absolute difference over points."""
     return float(np.abs(predicted - observed).mean())
-
-
-def brier(predicted: np.ndarray, success: np.ndarray) -> float:
-    """Brier score: mean of (predicted - success)^2; 0 is best, 0.25 a constant 1/2.
-
-    predicted, success: (n,), success 0 or 1.
-    """
-    return float(((predicted - success) ** 2).mean())
 
 
 def lag(curves: list[tuple[Curve, Curve]]) -> int:

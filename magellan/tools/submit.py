@@ -19,8 +19,8 @@ from pydantic import Field
 
 from magellan.config import grid, load_experiment, read_yaml, resolve_run
 from magellan.config.modules import load_modules
-from magellan.core.errors import InputError, NotFiniteError, shown
-from magellan.core.files import new_folder, write_atomically
+from magellan.core.errors import InputError, NotFiniteError, not_allowed
+from magellan.core.files import new_folder, reading, write_atomically
 from magellan.core.parsing import parse_json
 from magellan.core.settings import Fraction, Positive, Section, Seed, validated
 from magellan.jobs.log import utc_now
@@ -140,10 +140,8 @@ def _experiment(file: Path, name: str, runs: int) -> dict[str, Any]:
         raise InputError("--runs: the study of all samplers is absent; run this in a clone")
     values = read_yaml(EXPERIMENT)
     if runs > len(values["seeds"]):
-        raise InputError(
-            f"--runs: {runs} is not allowed; allowed: 0 to {len(values['seeds'])}, the seeds of "
-            "the committed runs"
-        )
+        allowed = f"0 to {len(values['seeds'])}, the seeds of the committed runs"
+        raise not_allowed("--runs", runs, allowed)
     own = {"samplers": [name], "seeds": values["seeds"][:runs], "analysis": {}}
     return values | own | {"modules": [str(file.resolve())]}
 
@@ -208,11 +206,9 @@ def check_card(path: Path, file: Path) -> None:
     Raises:
         InputError: the first mismatch.
     """
-    try:
+    with reading(f"{path}:"):
         values = parse_json(path.read_text(encoding="utf-8", errors="replace"), f"{path}:")
         text = path.with_suffix(".md").read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
     card = validated(Card, values, f"{path}: ")
     name = registered_by(file)
     planned = grid(load_experiment(_experiment(file, name, len(card.runs)))) if card.runs else []
@@ -225,6 +221,5 @@ def check_card(path: Path, file: Path) -> None:
     }
     for key, (actual, expected) in pairs.items():
         if actual != expected:
-            allowed = "the file's own, as `submit` writes it"
-            raise InputError(f"{path}: {key}: {shown(actual)} is not allowed; allowed: {allowed}")
+            raise not_allowed(f"{path}: {key}", actual, "the file's own, as `submit` writes it")
     check_contract(file, name)

@@ -14,12 +14,11 @@ import numpy as np
 
 from magellan.backends import Backend
 from magellan.competence import Outcomes
-from magellan.competence.base import NEITHER
 from magellan.competence.groups import advantages_of, grouped
 from magellan.config import RunConfig
 from magellan.core.columns import CRITIC
 from magellan.samplers import GoalSampler
-from magellan.training.collect import Evaluator
+from magellan.training.collect import Evaluator, drawn
 from magellan.training.evaluate import EvaluationSet
 from magellan.training.loop import Trainer
 from magellan.worlds import WORLDS, GoalSet
@@ -40,24 +39,13 @@ class Answers:
     rewards: np.ndarray
     entropy: float
 
-    @property
-    def n_tokens(self) -> int:
-        """Tokens written."""
-        return int((self.tokens >= 0).sum())
-
 
 class Writer:
     """Lets the agent answer prompts, and rewards right answers.
 
-    Attributes:
-        sampler: chooses the prompts to train on.
-
-    Args:
-        goals: the training goal space.
-        sampler: see above.
-        backend: the agent.
-        rng: the stream `policy`.
-        evaluator: rewards answers that train.
+    goals, sampler: the training goal space, and what chooses the prompts in it to train on.
+    rng: the stream `policy`.
+    evaluator: rewards answers that train.
     """
 
     def __init__(
@@ -81,8 +69,7 @@ class Writer:
 
     def practise(self, prompts: int, answers: int) -> tuple[Answers, Outcomes]:
         """Draw prompts, with `answers` answers to each; an outcome is an answer."""
-        goals, explored = self.sampler.sample(prompts), self.sampler.explored
-        flags = np.full(prompts, NEITHER) if explored is None else explored.astype(np.int8)
+        goals, flags = drawn(self.sampler, prompts)
         written = self.write(self._goals, np.repeat(goals, answers), self._rng)
         rewards = self._evaluator.judged(
             written.rewards, np.ones(len(written.rewards), bool), lambda: self._texts(written)
@@ -104,13 +91,9 @@ class Writer:
         draws = rng.random((len(positions), world.answer_tokens))
         tokens, entropy = self._backend.write(prompts, draws)
         texts = codec.decode(tokens)
-        rewards = np.array(
-            [
-                float(world.is_right(goals.goal(int(position)), text))
-                for position, text in zip(positions, texts, strict=True)
-            ]
-        )
-        return Answers(positions, prompts, tokens, rewards, entropy)
+        pairs = zip(positions.tolist(), texts, strict=True)
+        right = [world.is_right(goals.goal(position), text) for position, text in pairs]
+        return Answers(positions, prompts, tokens, np.array(right, float), entropy)
 
     def state_dict(self) -> dict[str, Any]:
         """The stream; between two updates there is nothing else."""
@@ -137,7 +120,7 @@ class WritingTrainer(Trainer):
     def _collect(self) -> None:
         settings = self.config.grpo
         self._written, outcomes = self.collector.practise(settings.prompts, settings.answers)
-        self.steps += self._written.n_tokens
+        self.steps += int((self._written.tokens >= 0).sum())
         self.episodes += len(outcomes)
         self._pending.append(outcomes)
         self.record.practise(self.goals.categories_at(outcomes.goals), outcomes.success)
@@ -156,23 +139,16 @@ class WritingTrainer(Trainer):
         if len(rows):
             prompts = [written.prompts[row] for row in rows]
             longest = self.goals.world.answer_tokens
-            loss = self.backend.update_writing(
-                prompts, written.tokens[rows], rewards[admitted], longest
-            )
-        return {
-            "actor_loss": loss,
-            "entropy": written.entropy,
-            "temperature": settings.temperature,
-        }
+            tokens, kept = written.tokens[rows], rewards[admitted]
+            loss = self.backend.update_writing(prompts, tokens, kept, longest)
+        temperature = settings.temperature
+        return {"actor_loss": loss, "entropy": written.entropy, "temperature": temperature}
 
     def _told(self, outcomes: Outcomes) -> Outcomes:
         """All answers to a goal as one outcome, as in a curriculum."""
-        advantage = None
-        if self.sampler.wants_advantage:
-            advantage = advantages_of(outcomes.goals, outcomes.success)
-        return grouped(
-            outcomes.goals, outcomes.success, advantage=advantage, explored=outcomes.explored
-        )
+        answers = outcomes.goals, outcomes.success
+        advantage = advantages_of(*answers) if self.sampler.wants_advantage else None
+        return grouped(*answers, advantage=advantage, explored=outcomes.explored)
 
     def _play(self, goals: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         return self.collector.write(self.goals, goals, rng).rewards

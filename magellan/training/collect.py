@@ -14,7 +14,6 @@ from magellan.backends import Backend
 from magellan.competence.base import NEITHER, Outcomes
 from magellan.config.schema import RewardConfig
 from magellan.core.codec import PackedState
-from magellan.core.errors import InputError, shown
 from magellan.core.parsing import checked_numbers
 from magellan.core.randomness import choose
 from magellan.model.chat import WORLD, Chat
@@ -121,20 +120,21 @@ class Evaluator:
             self._failed = int(state["evaluator_failed"])
 
 
+def drawn(sampler: GoalSampler, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Draw goals from a sampler, int64 (n,), and `Outcomes.explored` for each, int8 (n,)."""
+    goals, explored = sampler.sample(n), sampler.explored
+    return goals, np.full(n, NEITHER, np.int8) if explored is None else explored.astype(np.int8)
+
+
 class Collector:
     """Plays episodes with the current policy.
 
-    Attributes:
-        sampler: chooses the goals of new episodes.
-
-    Args:
-        goals: the training goal space.
-        sampler: chooses the goals of new episodes.
-        backend: policy and codec.
-        replay: receives the transitions.
-        config: number of environments, n-step and discount.
-        rngs: the streams `world` and `policy`.
-        evaluator: rewards episodes; None: the world.
+    goals, sampler: the training goal space, and what chooses the goals of new episodes.
+    backend: policy and codec.
+    replay: receives the transitions.
+    config: number of environments, n-step and discount.
+    rngs: the streams `world` and `policy`.
+    evaluator: rewards episodes.
     """
 
     def __init__(
@@ -145,12 +145,12 @@ class Collector:
         replay: Replay,
         config: AgentConfig,
         rngs: Mapping[str, np.random.Generator],
-        evaluator: Evaluator | None = None,
+        evaluator: Evaluator,
     ) -> None:
         self._backend = backend
         self._replay, self._codec = replay, backend.codec
         self._policy_rng = rngs["policy"]
-        self.evaluator = evaluator or Evaluator(RewardConfig(), rngs)
+        self.evaluator = evaluator
         self.num_envs = config.num_envs
         self._env = goals.world.environment(config.num_envs)
         self._windows = [NStepWindow(config.n_step, config.gamma) for _ in range(config.num_envs)]
@@ -170,11 +170,9 @@ class Collector:
         for window, serials in zip(self._windows, self._serials, strict=True):
             window.steps.clear()
             serials.clear()
-        self._positions, self._explored = self._draw(self.num_envs)
-        options = {"goals": [goals.goal(int(position)) for position in self._positions]}
-        infos = self._env.reset(seed=seed, options=options)[1]
+        self._positions, self._explored = drawn(self.sampler, self.num_envs)
         self._standing_on = np.full(self.num_envs, NOTHING, dtype=np.int8)
-        self._note_start(np.arange(self.num_envs), infos)
+        self._reset(np.arange(self.num_envs), seed)
         self._states = self._pack_states()
         self._values = self._state_values(self._states)
 
@@ -201,48 +199,41 @@ class Collector:
         rewards = self.evaluator.judged(rewards, ended, self._env.prompts)
         for env, state in enumerate(self._states):
             step = Step(state, int(actions[env]), float(rewards[env]))
-            self._store(env, step, next_states[env], bool(ended[env]))
+            for transition in self._windows[env].add(step, next_states[env], bool(ended[env])):
+                self._serials[env].append(self._replay.add(transition))
+            if ended[env]:
+                if step.reward > 0:
+                    self._replay.mark_success(self._serials[env])
+                self._serials[env] = []
         rows = np.flatnonzero(ended)
-        advantage = None
-        if self.sampler.wants_advantage:
-            advantage = np.abs(rewards[rows] - self._values[rows])
+        advantage = np.abs(rewards[rows] - self._values[rows])
         outcomes = Outcomes(
             self._positions[rows],
             rewards[rows],
             self._standing_on[rows],
             self._explored[rows],
-            advantage,
+            advantage if self.sampler.wants_advantage else None,
         )
         self._states = next_states
         if len(rows):
-            self._start_episodes(ended, rows)
+            self._start_episodes(rows, ended)
         return outcomes
 
     def evaluation_env(self, num_envs: int) -> Environment:
         """Return an environment for evaluation episodes, in the current state of the world."""
         return self._env.evaluation_env(num_envs)
 
-    def _store(self, env: int, step: Step, next_state: PackedState, ended: bool) -> None:
-        """Turn a step into n-step transitions; after a success, mark those of the episode."""
-        for transition in self._windows[env].add(step, next_state, ended):
-            self._serials[env].append(self._replay.add(transition))
-        if ended:
-            if step.reward > 0:
-                self._replay.mark_success(self._serials[env])
-            self._serials[env] = []
+    def _reset(self, rows: np.ndarray, seed: int | None = None, **options: Any) -> None:
+        """Begin episodes with their goals; note what they start on, if the world reports it."""
+        options["goals"] = [self._goals.goal(int(place)) for place in self._positions[rows]]
+        infos = self._env.reset(seed=seed, options=options)[1]
+        if "standing_on" in infos:
+            self._standing_on[rows] = infos["standing_on"][rows]
 
-    def _draw(self, n: int) -> tuple[np.ndarray, np.ndarray]:
-        """Draw goals from the sampler, int64 (n,), and `Outcomes.explored` for each."""
-        goals, explored = self.sampler.sample(n), self.sampler.explored
-        neither = np.full(n, NEITHER, np.int8)
-        return goals, neither if explored is None else explored.astype(np.int8)
-
-    def _start_episodes(self, ended: np.ndarray, rows: np.ndarray) -> None:
+    def _start_episodes(self, rows: np.ndarray, ended: np.ndarray) -> None:
         """Start new episodes where episodes ended, with goals from the sampler."""
-        self._positions[rows], self._explored[rows] = self._draw(len(rows))
-        goals = [self._goals.goal(int(position)) for position in self._positions[rows]]
-        infos = self._env.reset(options={"reset_mask": ended, "goals": goals})[1]
-        self._note_start(rows, infos)
+        self._positions[rows], self._explored[rows] = drawn(self.sampler, len(rows))
+        self._reset(rows, reset_mask=ended)
         prompts, possible = self._env.prompts(), self._env.possible_actions
         states = self._codec.pack([prompts[row] for row in rows], [possible[row] for row in rows])
         for row, state in zip(rows, states, strict=True):
@@ -254,11 +245,6 @@ class Collector:
         if not self.sampler.wants_advantage:
             return np.zeros(len(states))
         return (self._backend.probabilities(states) * self._backend.values(states)).sum(axis=1)
-
-    def _note_start(self, rows: np.ndarray, infos: Mapping[str, Any]) -> None:
-        """Note what episodes start on, if the world reports it."""
-        if "standing_on" in infos:
-            self._standing_on[rows] = infos["standing_on"][rows]
 
     def _pack_states(self) -> list[PackedState]:
         return self._codec.pack(self._env.prompts(), self._env.possible_actions)
@@ -293,15 +279,17 @@ class Collector:
             InputError: invalid goals, transitions or states.
         """
         self._env.load_state_dict(state["env"])
-        positions, standing_on = np.array(state["positions"]), np.array(state["standing_on"])
-        serials = [list(map(int, numbers)) for numbers in state["serials"]]
-        self._check_episodes(positions, standing_on, serials)
-        self._positions, self._standing_on, self._serials = positions, standing_on, serials
-        explored = checked_numbers(state["explored"], "explored", (self.num_envs,), NEITHER, 1)
-        self._explored = explored
+        each = (self.num_envs,)
+        positions = checked_numbers(state["positions"], "positions", each, 0, len(self._goals) - 1)
+        self._positions = positions.astype(np.int64)
+        self._standing_on = checked_numbers(state["standing_on"], "standing_on", each, NOTHING, 127)
+        self._serials = [list(map(int, numbers)) for numbers in state["serials"]]
+        checked_numbers(list(map(len, self._serials)), "serials", each)
+        for numbers in self._serials:
+            checked_numbers(numbers, "serials", (None,), 0, self._replay.added - 1)
+        self._explored = checked_numbers(state["explored"], "explored", each, NEITHER, 1)
         if "values" in state:
-            bounds = (self.num_envs,), -LARGEST, LARGEST
-            self._values = checked_numbers(state["values"], "values", *bounds)
+            self._values = checked_numbers(state["values"], "values", each, -LARGEST, LARGEST)
         self._policy_rng.bit_generator.state = state["policy_rng"]
         self.evaluator.load_state_dict(state)
         for window in self._windows:
@@ -315,21 +303,3 @@ class Collector:
             self._windows[int(key.split(".")[0])].steps.append(step)
         self._replay.check(self._codec)
         self._states = self._pack_states()
-
-    def _check_episodes(
-        self, positions: np.ndarray, standing_on: np.ndarray, serials: list[list[int]]
-    ) -> None:
-        """Check the goals of unfinished episodes and the numbers of their transitions."""
-        size = len(self._goals)
-        valid = positions.dtype.kind == "i" and ((positions >= 0) & (positions < size)).all()
-        if not valid or {positions.shape, standing_on.shape} != {(self.num_envs,)}:
-            raise InputError(
-                f"collector: positions {shown(positions.tolist())} are not allowed; allowed: "
-                f"{self.num_envs} goals of 0 to {size - 1}, and standing_on for each"
-            )
-        numbers = [number for row in serials for number in row]
-        if len(serials) != self.num_envs or not all(0 <= n < self._replay.added for n in numbers):
-            raise InputError(
-                f"collector: serials {shown(serials)} are not allowed; allowed: a list for each of "
-                f"{self.num_envs} environments, of transitions 0 to {self._replay.added - 1}"
-            )

@@ -10,13 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from magellan.competence import ESTIMATORS, CompetenceEstimator, Outcomes, make_estimator
-from magellan.competence.features import GoalFeatures
-from magellan.competence.registry import EstimatorParts
-from magellan.config import Phase, RunConfig, estimators_of
-from magellan.config.phases import driver_of
+from magellan.backends import BACKENDS, Backend, make_backend
+from magellan.competence import (
+    ESTIMATORS,
+    CompetenceEstimator,
+    EstimatorParts,
+    Outcomes,
+    make_estimator,
+)
+from magellan.competence.prompt_tokens import GoalFeatures
+from magellan.config import Phase, RunConfig, estimators_of, phases_of
+from magellan.config.phases import driver_of, goals_of
 from magellan.core.errors import InputError
 from magellan.core.finite import check_losses
+from magellan.core.randomness import Streams, initial_seeds
 from magellan.samplers import SAMPLERS, ExponentialEpsilon, GoalSampler, SamplerParts, make_sampler
 from magellan.samplers.registry import no_features
 
@@ -27,9 +34,38 @@ Play = Callable[[np.ndarray, np.random.Generator], np.ndarray]
 """(goals (n,), random stream) -> success of one episode each (n,)."""
 
 
+EVALUATION_OF = "evaluation of {}"
+"""Random stream of an estimator's evaluation episodes."""
 ESTIMATOR_LOST = (
     "the sampler {!r} brings its own estimator, which would begin anew with other goals"
 )
+
+
+def estimator_parts(
+    config: RunConfig,
+    streams: Streams | None = None,
+    scores_candidates: bool = True,
+    backend: Backend | None = None,
+) -> EstimatorParts:
+    """Return goal space, language model, streams and seed of a run at its start.
+
+    streams: of the run; None: new ones.
+    scores_candidates: whether a sampler chooses goals by the estimates.
+    backend: the language model at its start; None: built from the configuration.
+
+    Raises:
+        InputError: unknown goal space, missing backbone.
+    """
+    first = phases_of(config)[0]
+    adapter_seed, _, estimator_seed = initial_seeds(first.seed)
+    goals = goals_of(config, first)
+    if backend is None:
+        constants = config.constants(BACKENDS[config.backend.kind])
+        backend = make_backend(
+            config.backbone, config.backend, adapter_seed, goals.world, constants
+        )
+    streams = streams or Streams(first.seed)
+    return EstimatorParts(goals, streams, estimator_seed, backend, scores_candidates)
 
 
 class Estimators:
@@ -38,10 +74,7 @@ class Estimators:
     The sampler updates the driver, `update` the observers. An estimator behaves the same as driver
     or observer, and observers do not affect the run.
 
-    Args:
-        config: the run's configuration.
-        parts: what estimators are built from.
-        transcript: file for what a chat model is asked; None: none.
+    transcript: file for what a chat model is asked; None: none.
     """
 
     def __init__(
@@ -55,11 +88,7 @@ class Estimators:
         }
         self._stream = parts.stream
         self._features = None if parts.backend is None else GoalFeatures(parts.backend)
-        self._streams = {name: self._evaluation_stream(name) for name in self.by_name}
-
-    def _evaluation_stream(self, name: str) -> np.random.Generator:
-        """Random stream of an estimator's evaluation episodes."""
-        return self._stream(f"evaluation of {name}")
+        self._streams = {name: self._stream(EVALUATION_OF.format(name)) for name in self.by_name}
 
     def start_sampler(self, name: str, goals: GoalSet, rng: np.random.Generator) -> GoalSampler:
         """Make the sampler of this name; its estimator becomes the driver.
@@ -83,7 +112,7 @@ class Estimators:
         if sampler.estimator is not None and sampler.estimator is not estimator:
             self.driver = name
             self.by_name = {self.driver: sampler.estimator, **self.by_name}
-            self._streams[self.driver] = self._evaluation_stream(self.driver)
+            self._streams[self.driver] = self._stream(EVALUATION_OF.format(name))
         return sampler
 
     def check_phases(self, phases: Sequence[Phase]) -> None:

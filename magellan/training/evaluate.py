@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from magellan.backends import Backend
+from magellan.config import Phase, RunConfig
+from magellan.config.phases import goals_of
 from magellan.core.codec import Codec, PackedState
 from magellan.core.randomness import choose
 from magellan.samplers.signals import absolute_learning_progress
@@ -71,6 +73,24 @@ def evaluation_sets(
         return {"train": train, "unseen": _draw_goals(unseen, per_category, seed)}
     space = training.world.unseen(per_category, seed)
     return {"train": train, "unseen": EvaluationSet(space, np.arange(len(space)))}
+
+
+def evaluated_goals(
+    config: RunConfig, phase: Phase, practised: GoalSet
+) -> dict[str, EvaluationSet]:
+    """Return the goals on which a phase is evaluated, by split.
+
+    For the practised split, from the phase's goal space. For the other split, from all held-out
+    goals, or from the training goals of the same space.
+
+    practised: goals of the phase, `goals_of`.
+    """
+    budget = config.budget
+    size, seed = budget.evaluation_goals, budget.evaluation_seed
+    if practised.split == "train":
+        return evaluation_sets(practised, size, seed)
+    train = phase.goals.model_copy(update={"split": "train"})
+    return evaluation_sets(goals_of(config, replace(phase, goals=train)), size, seed, practised)
 
 
 def _draw_goals(space: GoalSet, per_category: int, seed: int) -> EvaluationSet:

@@ -13,23 +13,23 @@ from magellan.agent.replay import Replay
 from magellan.backends import Backend
 from magellan.competence import Outcomes
 from magellan.config import UNIT_COLUMNS, Phase, RunConfig, phases_of
-from magellan.core.errors import not_allowed
+from magellan.config.phases import goals_of
 from magellan.core.finite import check_losses
 from magellan.core.parsing import checked_numbers
 from magellan.core.randomness import STREAMS, Streams, initial_seeds
 from magellan.model.chat import JUDGED
 from magellan.training.collect import Collector, Evaluator
-from magellan.training.estimators import Estimators
+from magellan.training.estimators import Estimators, estimator_parts
 from magellan.training.evaluate import (
     EvaluationSet,
     by_category,
     competence_rows,
     critic_by_category,
     evaluate,
+    evaluated_goals,
     goal_rows,
     play_many,
 )
-from magellan.training.parts import estimator_parts, evaluated_goals, goals_of
 from magellan.training.record import Record
 
 
@@ -40,15 +40,8 @@ class Trainer:
     until `done` and may save `state_dict` after any round. All randomness derives from the run's
     seed: a stopped and resumed run gives the same tables as an uninterrupted one.
 
-    Args:
-        config: of the run.
-        backend: the language model at its start; None: built from the configuration.
-        transcript: file for what a chat model is asked and answers; None: kept in memory.
-
-    Attributes:
-        phase: the current phase.
-        evaluator: rewards training episodes.
-        updates: policy updates so far.
+    backend: the language model at its start; None: built from the configuration.
+    transcript: file for what a chat model is asked and answers; None: kept in memory.
 
     Raises:
         InputError: unknown goal space, missing backbone, or an estimator that cannot continue with
@@ -77,16 +70,8 @@ class Trainer:
         self.sampler = self.estimators.start_sampler(name, self.goals, rng)
         self.estimators.check_phases(self.phases)
         self._start_practice()
-        budget = config.budget
-        self._unit = UNIT_COLUMNS[budget.unit]
-        self.record = Record(
-            self.goals.world.categories.names,
-            budget.practice_window,
-            [phase.ends for phase in self.phases] if budget.unit == "episodes" else None,
-            budget.record_goals,
-            budget.record_outcomes,
-            phased=len(self.phases) > 1,
-        )
+        self._unit = UNIT_COLUMNS[config.budget.unit]
+        self.record = Record(config)
         self._pending: list[Outcomes] = []
         self._evaluation = evaluated_goals(config, self.phase, self.goals)
 
@@ -192,25 +177,19 @@ class Trainer:
             self.estimators.set_goal_space(self.goals)
             self._evaluation = evaluated_goals(self.config, phase, self.goals)
             self._next_evaluation = phase.begins
-        self._set_sampler(phase, previous)
-        if phase.drops_episodes_of(previous):
+        if phase.sampler != previous.sampler or not phase.has_goals_of(previous):
+            former, rng = self.sampler, self._rngs["sampler"]
+            self.sampler = self.estimators.start_sampler(phase.sampler, self.goals, rng)
+            self.sampler.inherit_state(former)  # epsilon continues, or restarts
+        if phase.explore_anew:
+            self.sampler.step = 0
+        if reseeded or not phase.has_goals_of(previous):  # unfinished episodes are dropped
             seed = int(self._rngs["world"].integers(2**31)) if reseeded else None
             self.collector.restart(self.goals, self.sampler, seed)
         else:
             if self.sampler.wants_advantage and not self.collector.sampler.wants_advantage:
                 self._pending = []
             self.collector.use(self.sampler)
-
-    def _set_sampler(self, phase: Phase, previous: Phase) -> None:
-        """Replace the sampler if it or the goals change; epsilon continues, or restarts."""
-        if phase.sampler != previous.sampler or not phase.has_goals_of(previous):
-            old = self.sampler
-            self.sampler = self.estimators.start_sampler(
-                phase.sampler, self.goals, self._rngs["sampler"]
-            )
-            self.sampler.inherit_state(old)
-        if phase.explore_anew:
-            self.sampler.step = 0
 
     def _next_point(self, planned: int) -> int:
         """Evaluation point after `planned` in this phase, at most its end."""
@@ -289,10 +268,8 @@ class Trainer:
         """Restore a `state_dict` of this run, or of the run that is its beginning."""
         for phase in self.phases[1 : int(state["phase"])]:
             self._begin_phase(phase)
-        counts = [int(state[name]) for name in ("episodes", "steps", "updates", "next_evaluation")]
-        for count in counts:
-            if not 0 <= count < 2**62:
-                raise not_allowed("counts", count, "0 or more")
+        names = ("episodes", "steps", "updates", "next_evaluation")
+        counts = (int(checked_numbers(state[name], name, ())) for name in names)
         self.episodes, self.steps, self.updates, self._next_evaluation = counts
         self._pending = [Outcomes(**outcomes) for outcomes in state["pending"]]
         for outcomes in self._pending:

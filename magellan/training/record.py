@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from magellan.core.columns import COLUMNS, NAMES, OPTIONAL, PHASE
+from magellan.competence import Outcomes
+from magellan.config import RunConfig, phases_of
+from magellan.core.columns import COLUMNS, NAMES, PHASE
 from magellan.core.errors import InputError, shown
 from magellan.core.files import write_table
 from magellan.core.parsing import checked_numbers
-
-if TYPE_CHECKING:
-    from magellan.competence.base import Outcomes
-    from magellan.worlds import GoalSet
+from magellan.worlds import WORLDS, GoalSet
 
 MOST = 2**62  # upper bound of a run's counts
 
@@ -23,39 +22,25 @@ MOST = 2**62  # upper bound of a run's counts
 class Record:
     """Rows of the tables, and running sums of rows to come.
 
-    Args:
-        categories: names of the world's categories, in order.
-        practice_window: episodes per row of `practice`.
-        ends: episode counts at which a row of `practice` ends too; episodes after the last are not
-            counted. None: no such ends.
-        goals: whether there is a table `goals`, with a row per evaluated goal and estimator.
-        outcomes: whether there is a table `outcomes`, with a row per finished episode.
-        phased: whether tables have the column `phase`.
-
-    Attributes:
-        phase: number of the phase of new rows.
+    A row of `practice` ends after `budget.practice_window` episodes, and where a phase does, if its
+    length is in episodes; those after the last phase are not counted. Runs with phases have a
+    column `phase`, which is `self.phase` in new rows.
     """
 
-    def __init__(
-        self,
-        categories: Sequence[str],
-        practice_window: int,
-        ends: Sequence[int] | None,
-        goals: bool = False,
-        outcomes: bool = False,
-        phased: bool = False,
-    ) -> None:
+    def __init__(self, config: RunConfig) -> None:
+        budget, phases = config.budget, phases_of(config)
         self.phase = 1
-        self._phased = phased
+        self._phased = len(phases) > 1
+        written = {"goals": budget.record_goals, "outcomes": False}
         self.tables: dict[str, list[list[Any]]] = {
-            name: [] for name in COLUMNS if name not in OPTIONAL or (goals and name == "goals")
+            name: [] for name in COLUMNS if written.get(name, True)
         }
         # Phase and columns of `outcomes` as numbers, (m, 7) per update with m episodes: as rows
         # they would be too large for checkpoints.
-        self._outcomes: list[np.ndarray] | None = [] if outcomes else None
-        self._categories = tuple(categories)
-        self._window = practice_window
-        self._ends = ends
+        self._outcomes: list[np.ndarray] | None = [] if budget.record_outcomes else None
+        self._categories = WORLDS[config.world].categories.names
+        self._window = budget.practice_window
+        self._ends = [phase.ends for phase in phases] if budget.unit == "episodes" else None
         self._late: list[tuple[int, float]] = []  # category, success of episodes after the end
         self._practised = np.zeros((2, len(self._categories)), np.int64)
         self._seen = 0

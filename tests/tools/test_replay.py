@@ -13,8 +13,7 @@ import pytest
 
 from magellan.cli import main
 from magellan.core.columns import COLUMNS
-from magellan.tools.recorded import RecordedRun
-from magellan.tools.replay import lag
+from magellan.tools.replay import RecordedRun, lag
 from tests import runs
 from tests.runs import error_line, forge, printed, rows, trained
 

@@ -10,8 +10,8 @@ from magellan.competence import Outcomes, make_estimator
 from magellan.competence.registry import ESTIMATORS
 from magellan.config import beginning, resolve_run
 from magellan.jobs.run import train
+from magellan.training.estimators import estimator_parts
 from magellan.training.loop import Trainer
-from magellan.training.parts import estimator_parts
 from magellan.worlds import WORLDS
 from tests import runs
 from tests.agent.tiny import close, in_float64

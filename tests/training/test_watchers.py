@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from magellan.competence import Outcomes
-from magellan.competence.evaluated import EvaluatedBuckets, EvaluatedBucketsSettings
+from magellan.competence.evaluated import EvaluatedBuckets, EvaluationSettings
 from magellan.config import resolve_run
 from magellan.core.columns import COLUMNS
 from magellan.core.errors import JobError
@@ -121,7 +121,7 @@ def test_a_watcher_that_diverges_ends_the_run_by_name(monkeypatch):
 def test_an_evaluation_by_hand():
     """Two goals per category, of which the second succeeds; drawn for their own category."""
     goals = GoalSpace.draw((2, 2, 2, 2, 0), 0)
-    settings = EvaluatedBucketsSettings(every=10, episodes=50)
+    settings = EvaluationSettings(every=10, episodes=50)
     estimator = EvaluatedBuckets(goals, settings, np.random.default_rng(0))
     chosen = estimator.goals_to_evaluate(0)
     assert goals.categories_at(chosen).tolist() == [c for c in range(4) for _ in range(50)]

@@ -111,6 +111,24 @@ def add_modules(command: argparse.ArgumentParser) -> None:
     )
 
 
+def add_number(
+    command: argparse.ArgumentParser,
+    name: str,
+    of: str,
+    default: int,
+    least: int = 1,
+    most: int | None = None,
+) -> None:
+    """Add an option for a whole number within bounds."""
+    number, text = partial(whole_number, least=least, most=most), f"{of} (default: %(default)s)"
+    command.add_argument(name, type=number, default=default, metavar="N", help=text)
+
+
+def add_flag(command: argparse.ArgumentParser, name: str, does: str) -> None:
+    """Add an option without a value, off by default."""
+    command.add_argument(name, action="store_true", help=f"{does} (default: no)")
+
+
 def add_seed(command: argparse.ArgumentParser, of: str) -> None:
     """Add `--seed`, 0 by default."""
     seed = partial(whole_number, least=0)

@@ -12,6 +12,7 @@ from magellan.config import RunConfig, identity, parse_assignment, read_yaml, re
 from magellan.config.presets import DEFAULT, PRESETS
 from magellan.core.arguments import (
     Commands,
+    add_flag,
     add_modules,
     add_output,
     add_settings,
@@ -63,9 +64,7 @@ def _add_job(train: argparse.ArgumentParser) -> None:
     presets = ", ".join(PRESETS)
     train.add_argument("--preset", default=DEFAULT, help=f"{presets} (default: %(default)s)")
     add_output(train, "folder of the run")
-    train.add_argument(
-        "--resume", action="store_true", help="continue from the last checkpoint (default: no)"
-    )
+    add_flag(train, "--resume", "continue from the last checkpoint")
     train.add_argument(
         "--stop-after",
         type=float,

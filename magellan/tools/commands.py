@@ -14,7 +14,9 @@ from magellan.config.modules import load_modules, refuse_modules
 from magellan.config.resolve import check_named, experiment_schema, merged
 from magellan.core.arguments import (
     Commands,
+    add_flag,
     add_modules,
+    add_number,
     add_output,
     add_run,
     add_seed,
@@ -99,13 +101,8 @@ def add_embed(commands: Commands) -> None:
         "embed", help="how a run's estimator represents goals, for python -m analysis embeddings"
     )
     add_run(embed)
-    embed.add_argument(
-        "--per-category",
-        type=partial(whole_number, least=1, most=100_000),
-        default=100,
-        metavar="N",
-        help="maximum goals per category and split (default: %(default)s)",
-    )
+    of = "maximum goals per category and split"
+    add_number(embed, "--per-category", of, default=100, most=100_000)
     add_seed(embed, "of the drawn goals")
     add_backend(embed, "whatever the run used")
     add_modules(embed)
@@ -140,9 +137,7 @@ def add_watch(commands: Commands) -> None:
         action="store_true",
         help="always take the most probable action (default: draw by probability)",
     )
-    watch.add_argument(
-        "--steps", action="store_true", help="wait for the Enter key before each step (default: no)"
-    )
+    add_flag(watch, "--steps", "wait for the Enter key before each step")
     add_backend(watch, "whatever the run used")
     add_modules(watch)
     watch.set_defaults(command=_watch)
@@ -225,18 +220,10 @@ def add_axes(commands: Commands) -> None:
         metavar="NAME",
         help="registered samplers, and oracle, which sees the learner (default: all)",
     )
-    axes.add_argument(
-        "--seeds",
-        type=partial(whole_number, least=1, most=1_000),
-        default=10,
-        metavar="N",
-        help="runs of each sampler in each setting, seeds 1 to N (default: %(default)s)",
-    )
-    axes.add_argument(
-        "--starvation",
-        action="store_true",
-        help="instead: who comes back to a group that cannot be solved at first (default: no)",
-    )
+    of = "runs of each sampler in each setting, seeds 1 to N"
+    add_number(axes, "--seeds", of, default=10, most=1_000)
+    does = "instead: who comes back to a group that cannot be solved at first"
+    add_flag(axes, "--starvation", does)
     add_modules(axes)
     add_output(axes, "table (CSV); existing rows are not recomputed")
     axes.set_defaults(command=_axes)
@@ -257,17 +244,10 @@ def add_order(commands: Commands) -> None:
     )
     order.add_argument("rows", type=file_path, help="lines of JSON, each with a `rate` from 0 to 1")
     order.add_argument("--sampler", required=True, metavar="NAME", help="registered (required)")
-    least = partial(whole_number, least=1)
-    order.add_argument(
-        "--answers",
-        type=partial(whole_number, least=1, most=10_000),
-        default=8,
-        metavar="N",
-        help="that a rate stands for (default: %(default)s)",
-    )
+    add_number(order, "--answers", "that a rate stands for", default=8, most=10_000)
     order.add_argument(
         "--draws",
-        type=least,
+        type=partial(whole_number, least=1),
         metavar="N",
         help="draw N rows by probability (default: all rows, the most probable first)",
     )
@@ -311,13 +291,8 @@ def add_submit(commands: Commands) -> None:
         "submit", help="check a sampler of your own, run it, and write a card for a pull request"
     )
     submit.add_argument("file", type=file_path, help="Python file that registers one sampler")
-    submit.add_argument(
-        "--runs",
-        type=partial(whole_number, least=0),
-        default=0,
-        metavar="N",
-        help="runs of the study of all samplers, a seed each; minutes each (default: %(default)s)",
-    )
+    of = "runs of the study of all samplers, a seed each; minutes each"
+    add_number(submit, "--runs", of, default=0, least=0)
     submit.add_argument(
         "--check",
         type=file_path,
@@ -348,9 +323,7 @@ def _submit(options: argparse.Namespace) -> None:
 
 def add_bench(commands: Commands) -> None:
     bench = commands.add_parser("bench", help="speed of a model on this machine")
-    bench.add_argument(
-        "--quick", action="store_true", help="a minute at most, instead of eight (default: no)"
-    )
+    add_flag(bench, "--quick", "a minute at most, instead of eight")
     bench.add_argument(
         "--output", type=file_path, default="results/bench", help="folder (default: %(default)s)"
     )
@@ -393,11 +366,8 @@ def add_check(commands: Commands) -> None:
     schema.set_defaults(command=_schema)
     check = commands.add_parser("check", help="check an experiment file and list its runs")
     check.add_argument("config", type=file_path, help="YAML file, such as config/config.yaml")
-    check.add_argument(
-        "--run-modules",
-        action="store_true",
-        help="run the files under its key modules, as needed to check it (default: no)",
-    )
+    does = "run the files under its key modules, as needed to check it"
+    add_flag(check, "--run-modules", does)
     check.set_defaults(command=_check)
 
 

@@ -5,6 +5,7 @@ Also, for any world, a small model with random weights and a tokenizer for its t
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +24,22 @@ def read_record(folder: Path) -> dict[str, Any]:
         return {}
 
 
-def check_output(folder: Path, is_own: bool) -> None:
-    """Raise InputError if `folder` holds a model other than the one to be made, `is_own`."""
-    if not is_own and (folder / WEIGHTS).exists():
+def check_output(folder: Path, key: str, value: Any) -> None:
+    """Raise InputError if `folder` holds a model whose record does not have this value."""
+    if read_record(folder).get(key) != value and (folder / WEIGHTS).exists():
         raise InputError(
             f"--output: {folder} is not allowed: it holds another model; allowed: another folder"
         )
 
 
-def copy_card(name: str, folder: Path) -> None:
-    """Write the committed card of an embedded model into the folder of a new build."""
+def write_embedded(
+    name: str, folder: Path, model: Any, tokenizer: Any, recipe: Any, figures: Any
+) -> None:
+    """Write a new build of an embedded model: model, tokenizer, record and the committed card."""
+    folder.mkdir(parents=True, exist_ok=True)
+    save_model(folder, model, tokenizer)
+    record = json.dumps({"recipe": recipe, "figures": figures}, indent=2)
+    (folder / RECORD).write_text(record + "\n")
     (folder / "README.md").write_bytes((BACKBONES / name / "README.md").read_bytes())
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,24 +14,16 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from magellan.core.codec import Codec
 from magellan.core.errors import InputError
-from magellan.pretraining import (
-    RECORD,
-    check_output,
-    copy_card,
-    digits,
-    read_record,
-    save_model,
-    smollm2,
-)
+from magellan.pretraining import check_output, digits, smollm2, write_embedded
 from magellan.pretraining.craft import CRAFT
 from magellan.pretraining.language import Language
 from magellan.pretraining.probe import reader_of
 from magellan.pretraining.reading import Lessons, start_comparing
-from magellan.pretraining.wheel import required_wheel
+from magellan.pretraining.small import make_optimizer_step, small_llama
 from magellan.pretraining.zoo import ZOO, ZOO_NO_KINDS
 
 
@@ -116,14 +107,14 @@ def make(wheel: Path | None, output: Path, name: str) -> dict[str, Any]:
             `output` holds another model.
     """
     if name == smollm2.NAME:
-        return smollm2.write(required_wheel(wheel), output)
+        return smollm2.write(wheel, output)
     if name == digits.NAME:
         return digits.write(output)
     if name not in RECIPES:
         names = ", ".join([*RECIPES, digits.NAME, smollm2.NAME])
         raise InputError(f"--name: {name!r}: allowed are {names}")
     recipe, language = RECIPES[name], LANGUAGES[name]
-    check_output(output, is_own=read_record(output).get("recipe") == asdict(recipe))
+    check_output(output, "recipe", asdict(recipe))
     streams = [np.random.default_rng(s) for s in np.random.SeedSequence(recipe.seed).spawn(2)]
     vectors = language.vectors(wheel, recipe.width, streams[0])
     tokenizer = language.tokenizer()
@@ -133,12 +124,7 @@ def make(wheel: Path | None, output: Path, name: str) -> dict[str, Any]:
     figures: dict[str, Any] = {"loss": loss, **language.figures(vectors)}
     if isinstance(recipe, ReadingRecipe):
         figures["probe"] = language.probe(reader_of(model.eval(), tokenizer))
-    output.mkdir(parents=True, exist_ok=True)
-    save_model(output, model, tokenizer)
-    (output / RECORD).write_text(
-        json.dumps({"recipe": asdict(recipe), "figures": figures}, indent=2) + "\n"
-    )
-    copy_card(name, output)
+    write_embedded(name, output, model, tokenizer, asdict(recipe), figures)
     return figures
 
 
@@ -152,21 +138,8 @@ def make_model(
     head_width, gain = None, 1.0
     if isinstance(recipe, CraftRecipe):
         head_width, gain = recipe.head_width, recipe.start_gain
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=recipe.width,
-        intermediate_size=recipe.mlp_width,
-        num_hidden_layers=recipe.layers,
-        num_attention_heads=recipe.heads,
-        num_key_value_heads=recipe.heads,
-        head_dim=head_width,
-        max_position_embeddings=256,
-        tie_word_embeddings=True,
-        pad_token_id=tokenizer.pad_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        bos_token_id=None,
-    )
-    model = LlamaForCausalLM(config)
+    shape = recipe.width, recipe.layers, recipe.heads, recipe.mlp_width
+    model = small_llama(len(tokenizer), *shape, places=256, head_dim=head_width)
     if isinstance(recipe, ReadingRecipe):
         start_comparing(model, recipe.start_spread, recipe.start_copy, gain, language.common)
     with torch.no_grad():
@@ -204,7 +177,7 @@ def pretrain(
     if isinstance(recipe, ReadingRecipe):
         lessons = Lessons(recipe.width, language.questions(tokenizer), rows[: language.trained])
         parameters += lessons.parameters()
-    optimizer_step = make_optimizer_step(parameters, recipe)
+    optimizer_step = make_optimizer_step(parameters, recipe.learning_rate, recipe.steps)
     codec, play = Codec(tokenizer), language.play(rng, lessons is not None)
     losses: list[float] = []
     for step in tqdm(range(recipe.steps), desc="pretraining", unit="batch"):
@@ -227,23 +200,6 @@ def pretrain(
             )
         optimizer_step(loss)
     return float(np.mean(losses[-100:]))
-
-
-def make_optimizer_step(parameters: list[nn.Parameter], recipe: Recipe) -> Callable[[Tensor], None]:
-    """Function that takes one Adam step on a loss."""
-    optimizer = torch.optim.Adam(parameters, recipe.learning_rate)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, recipe.learning_rate, total_steps=recipe.steps, pct_start=0.05
-    )
-
-    def optimizer_step(loss: Tensor) -> None:
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        nn.utils.clip_grad_norm_(parameters, 1.0)
-        optimizer.step()
-        schedule.step()
-
-    return optimizer_step
 
 
 def resample_things(

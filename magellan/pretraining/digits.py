@@ -7,7 +7,6 @@ right. Numbers are those of the training split; operations without a right answe
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,17 +16,18 @@ import torch
 from tokenizers import Regex, pre_tokenizers
 from torch import Tensor, nn
 from tqdm import tqdm
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 from magellan.core.codec import Codec
-from magellan.pretraining import RECORD, check_output, copy_card, read_record, save_model
+from magellan.pretraining import check_output, write_embedded
+from magellan.pretraining.small import make_optimizer_step, small_llama
 from magellan.pretraining.tokenizer import SPECIAL, word_tokenizer
 from magellan.worlds.digits import LONGEST, OPERATIONS, UNSOLVABLE, Prompt, digits_of, right_answer
 from magellan.worlds.digits import numbers as numbers_of
 
 NAME = "digits-mini"
 CHANCE = 0.25
-RECIPE = {
+RECIPE: dict[str, Any] = {
     "width": 64,
     "layers": 3,
     "heads": 4,
@@ -61,26 +61,6 @@ def lessons(rng: np.random.Generator) -> Iterator[tuple[str, str]]:
         yield Prompt(name, digits).prompt(), "".join(answer)
 
 
-def make_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
-    """A Llama with tied embeddings and random weights."""
-    torch.manual_seed(int(RECIPE["seed"]))
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=RECIPE["width"],
-        intermediate_size=RECIPE["mlp_width"],
-        num_hidden_layers=RECIPE["layers"],
-        num_attention_heads=RECIPE["heads"],
-        num_key_value_heads=RECIPE["heads"],
-        max_position_embeddings=64,
-        initializer_range=float(RECIPE["width"]) ** -0.5,
-        tie_word_embeddings=True,
-        pad_token_id=tokenizer.pad_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        bos_token_id=None,
-    )
-    return LlamaForCausalLM(config)
-
-
 def batch(codec: Codec, pairs: list[tuple[str, str]], end: int) -> tuple[Tensor, Tensor]:
     """Tokens, and those of the answers as labels: int64 (batch, length) each."""
     heads, tails = (codec.encode([pair[part] for pair in pairs]) for part in (0, 1))
@@ -103,31 +83,23 @@ def write(output: Path) -> dict[str, Any]:
     Raises:
         InputError: `output` holds another model.
     """
-    check_output(output, is_own=read_record(output).get("recipe") == RECIPE)
+    check_output(output, "recipe", RECIPE)
+    width, layers, heads, mlp_width, steps, size, rate, _, seed = RECIPE.values()
     tokenizer = build_tokenizer()
-    model, codec = make_model(tokenizer), Codec(tokenizer)
-    play = lessons(np.random.default_rng(int(RECIPE["seed"])))
-    steps, rate = int(RECIPE["steps"]), float(RECIPE["learning_rate"])
-    optimizer = torch.optim.Adam(model.parameters(), rate)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, rate, total_steps=steps, pct_start=0.05
+    codec, play = Codec(tokenizer), lessons(np.random.default_rng(seed))
+    torch.manual_seed(seed)
+    model = small_llama(
+        len(tokenizer), width, layers, heads, mlp_width, 64, initializer_range=width**-0.5
     )
+    optimizer_step = make_optimizer_step([*model.parameters()], rate, steps)
     losses = []
     for _ in tqdm(range(steps), desc="pretraining", unit="batch"):
-        pairs = [next(play) for _ in range(int(RECIPE["batch_size"]))]
+        pairs = [next(play) for _ in range(size)]
         tokens, labels = batch(codec, pairs, tokenizer.eos_token_id)
         logits = model(tokens).logits[:, :-1].transpose(1, 2)
         loss = nn.functional.cross_entropy(logits, labels[:, 1:], ignore_index=IGNORED)
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
+        optimizer_step(loss)
         losses.append(float(loss.detach()))
     figures = {"loss": float(np.mean(losses[-100:]))}
-    output.mkdir(parents=True, exist_ok=True)
-    save_model(output, model, tokenizer)
-    record = json.dumps({"recipe": RECIPE, "figures": figures}, indent=2)
-    (output / RECORD).write_text(record + "\n")
-    copy_card(NAME, output)
+    write_embedded(NAME, output, model, tokenizer, RECIPE, figures)
     return figures

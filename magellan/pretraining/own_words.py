@@ -12,10 +12,11 @@ from typing import Any
 
 import torch
 from tokenizers import Regex, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from magellan.core.errors import InputError, shown
-from magellan.pretraining import RECORD, check_output, read_record, save_model
+from magellan.pretraining import RECORD, check_output, save_model
+from magellan.pretraining.small import small_llama
 from magellan.pretraining.tokenizer import SPECIAL, word_tokenizer
 from magellan.worlds import World
 
@@ -35,7 +36,7 @@ def write(world: World, output: Path) -> dict[str, Any]:
     Raises:
         InputError: the world names no texts; `output` holds another model or cannot be written.
     """
-    check_output(output, is_own=read_record(output).get("made") == MAKER)
+    check_output(output, "made", MAKER)
     tokenizer = build_tokenizer(world)
     model = build_model(len(tokenizer))
     record = {
@@ -76,20 +77,7 @@ def build_model(tokens: int) -> LlamaForCausalLM:
     Initial weights preserve the norm of their input. With the library's default deviation of 0.02,
     made for pretraining, attention would add almost nothing to the last token, which heads read.
     """
-    config = LlamaConfig(
-        vocab_size=tokens,
-        hidden_size=_WIDTH,
-        intermediate_size=_MLP_WIDTH,
-        num_hidden_layers=_LAYERS,
-        num_attention_heads=_HEADS,
-        num_key_value_heads=_HEADS,
-        max_position_embeddings=_PLACES,
-        initializer_range=_WIDTH**-0.5,
-        tie_word_embeddings=True,
-        pad_token_id=0,
-        eos_token_id=2,
-        bos_token_id=None,
-    )
+    shape = _WIDTH, _LAYERS, _HEADS, _MLP_WIDTH, _PLACES
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(_SEED)
-        return LlamaForCausalLM(config)
+        return small_llama(tokens, *shape, initializer_range=_WIDTH**-0.5)

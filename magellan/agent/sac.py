@@ -336,10 +336,11 @@ class _Statistics(NamedTuple):
 def _statistics(
     part: MicroBatch, critic_loss: Tensor, actor_loss: Tensor, scores: Scores
 ) -> _Statistics:
+    log_policy = scores.log_policy.detach()
     return _Statistics(
         critic_loss=part.weigh(critic_loss.detach()),
         actor_loss=part.weigh(actor_loss.detach()),
-        entropy=_entropy(scores),
+        entropy=-(log_policy.exp() * log_policy.masked_fill(~scores.valid, 0.0)).sum(dim=1),
         candidates=scores.valid.sum(dim=1).float(),
     )
 
@@ -352,11 +353,6 @@ def _combine(parts: list[_Statistics]) -> _Statistics:
     return _Statistics(
         sum(critic_losses), sum(actor_losses), torch.cat(entropies), torch.cat(candidates)
     )
-
-
-def _entropy(scores: Scores) -> Tensor:
-    log_policy = scores.log_policy.detach().masked_fill(~scores.valid, 0.0)
-    return -(scores.log_policy.detach().exp() * log_policy).sum(dim=1)
 
 
 def with_candidates_of(

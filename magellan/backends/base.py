@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +27,13 @@ MICRO_BATCH, AS_BEFORE = "micro_batch", "as this run began"
 def describe(micro_batch: int, reason: str) -> str:
     """A chosen micro-batch, 0 being the whole batch, and the reason, as text for the log."""
     return f"micro-batch {micro_batch or 'of the whole batch'} (auto: {reason})"
+
+
+def convert(tree: Any, leaf: Callable[[Any], Any] = lambda value: value) -> Any:
+    """A tree of mappings as dicts, with `leaf` applied to all that is no mapping."""
+    if isinstance(tree, Mapping):
+        return {key: convert(inner, leaf) for key, inner in tree.items()}
+    return leaf(tree)
 
 
 class Backend(ABC):

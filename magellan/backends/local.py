@@ -18,6 +18,7 @@ from magellan.backends.base import (
     MICRO_BATCH,
     Backend,
     Which,
+    convert,
     describe,
 )
 from magellan.backends.memory import find_micro_batch, longest_state
@@ -143,12 +144,14 @@ class LocalBackend(Backend):
         self.head.snapshot(keep)
 
     def state_dict(self) -> dict[str, Any]:
-        state = {name: _as_arrays(part.state_dict()) for name, part in self._learners.items()}
+        state = {
+            name: convert(part.state_dict(), _as_array) for name, part in self._learners.items()
+        }
         return state | ({MICRO_BATCH: self.backbone.micro_batch} if self.memory else {})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         for name, learner in self._learners.items():
-            learner.load_state_dict(_as_tensors(state[name]))
+            learner.load_state_dict(convert(state[name], _as_tensor))
         if self.memory and MICRO_BATCH in state:  # another one would round differently
             self.set_micro_batch(int(state[MICRO_BATCH]), AS_BEFORE)
 
@@ -159,19 +162,11 @@ class LocalBackend(Backend):
             torch.cuda.empty_cache()
 
 
-def _as_arrays(value: Any) -> Any:
-    """Replace the tensors of a tree by arrays; on a CPU they share memory."""
-    if isinstance(value, torch.Tensor):
-        return value.detach().cpu().numpy()
-    if isinstance(value, Mapping):
-        return {key: _as_arrays(inner) for key, inner in value.items()}
-    return value
+def _as_array(value: Any) -> Any:
+    """A tensor as an array, which shares memory on a CPU; other values as they are."""
+    return value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value
 
 
-def _as_tensors(value: Any) -> Any:
-    """Replace the arrays of a tree by tensors on the CPU, which share memory."""
-    if isinstance(value, np.ndarray):
-        return torch.from_numpy(value)
-    if isinstance(value, Mapping):
-        return {key: _as_tensors(inner) for key, inner in value.items()}
-    return value
+def _as_tensor(value: Any) -> Any:
+    """An array as a tensor on the CPU, which shares memory; other values as they are."""
+    return torch.from_numpy(value) if isinstance(value, np.ndarray) else value

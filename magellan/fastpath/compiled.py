@@ -186,7 +186,9 @@ class CompiledLlama(FastPass):
     def _tree(self, piece: Piece, nodes: Tensor) -> _Tree:
         """Addresses in a piece's tree, valid while `piece` and `nodes` exist."""
         tree = piece.tree
-        self._extend_rotations(tree.length)
+        if tree.length > len(self._cosines):
+            angles = torch.arange(tree.length)[:, None] * self._frequencies
+            self._cosines, self._sines = angles.cos(), angles.sin()
         rows, visible = tree.rows, tree.visible
         states, length = rows.nodes.shape
         return _Tree(
@@ -206,12 +208,6 @@ class CompiledLlama(FastPass):
             self._cosines.data_ptr(),
             self._sines.data_ptr(),
         )
-
-    def _extend_rotations(self, length: int) -> None:
-        """Extend the tables of rotations to all positions below `length`."""
-        if length > len(self._cosines):
-            angles = torch.arange(length)[:, None] * self._frequencies
-            self._cosines, self._sines = angles.cos(), angles.sin()
 
     def _run(self, name: str, *arguments: Any) -> None:
         pointers = [

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,7 +27,7 @@ from magellan.fastpath import fast_forward
 from magellan.model.captured import Captured, last_states
 from magellan.model.devices import CPU, check_format, find_device
 from magellan.model.fused import FusedAdapters, fuse, is_fused
-from magellan.model.loading import Loaded, check_four_bits, load_model, unusable, width_of
+from magellan.model.loading import Loaded, check_four_bits, load_model, reported, width_of
 from magellan.model.packing import PAIR, PackedBatch
 from magellan.model.settings import AUTO, BackboneConfig, BackendConfig, check_together
 from magellan.worlds import World
@@ -39,23 +39,19 @@ def repeated_layers(stack: nn.Module) -> list[nn.Module]:
     return list(next(lists, ()))
 
 
-def checkpoint_layers(layers: Iterable[nn.Module]) -> None:
-    """Let each layer store only its input and recompute the rest in the backward pass.
+def checkpointed(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """A layer that stores only its input and recomputes the rest in the backward pass.
 
     The gradients are the same to the last bit.
     """
-    for layer in layers:
-        layer.forward = _checkpointed(layer.forward)
 
-
-def _checkpointed(forward: Callable[..., Any]) -> Callable[..., Any]:
-    def checkpointed(*inputs: Any, **named: Any) -> Any:
+    def forward_again(*inputs: Any, **named: Any) -> Any:
         if not torch.is_grad_enabled():
             return forward(*inputs, **named)
         # Models are in evaluation mode, without dropout: there is no random state to preserve.
         return checkpoint(forward, *inputs, use_reentrant=False, preserve_rng_state=False, **named)
 
-    return checkpointed
+    return forward_again
 
 
 ADAPTERS = ("policy", "critic_target", "competence", "competence_delayed")
@@ -116,7 +112,7 @@ class Backbone:
         relative = hasattr(model.config, "relative_attention_num_buckets")
         self._relative_positions = relative and not hasattr(model.config, "expert_capacity")
         self._plain = copy.deepcopy(model) if config.lora_mode == "merged" else None
-        with _seeded(seed), _report_unadaptable(config.model):
+        with _seeded(seed), reported(config.model, "takes no adapters"):
             self._peft = get_peft_model(model, self._lora(model), adapter_name=ADAPTERS[0])
             # Older versions of peft would also match the layers of the first adapter.
             layers = self._peft.peft_config[ADAPTERS[0]].target_modules
@@ -145,10 +141,6 @@ class Backbone:
         self._active = ""
         self._parameters = {name: self._collect(name) for name in ADAPTERS}
         self._change_layers(backend)
-
-    def stacks(self) -> dict[str, nn.Module]:
-        """`decoder`, and `encoder` where there is one, with their adapters."""
-        return {part: _part(self._model, part) for part in self._prefixes}
 
     @property
     def _is_float32_on_cpu(self) -> bool:
@@ -183,13 +175,14 @@ class Backbone:
 
     def _change_layers(self, backend: BackendConfig) -> None:
         """Apply checkpointing and mixed precision to the layers of `transformers`."""
-        for stack in self.stacks().values():
-            if backend.gradient_checkpointing:
-                checkpoint_layers(repeated_layers(stack))
+        if backend.gradient_checkpointing:
+            for part in self._prefixes:
+                for layer in repeated_layers(_part(self._model, part)):
+                    layer.forward = checkpointed(layer.forward)
         if self.dtype == torch.bfloat16:
-            for layer in self._layers.values():
+            for adapted in self._layers.values():
                 # Autocast would narrow the input again; the float32 copy would only take memory.
-                layer.cast_input_dtype_enabled = False
+                adapted.cast_input_dtype_enabled = False
 
     def _autocast(self) -> torch.autocast:
         """Products in bfloat16, including those with the float32 adapters; norms in float32."""
@@ -357,15 +350,9 @@ class Backbone:
         Returns:
             float32 (batch, length, width).
         """
-        bias = torch.zeros(mask.shape, dtype=self.dtype, device=self.device)
-        bias.masked_fill_(~mask, torch.finfo(self.dtype).min)
-        return self._run(
-            "decoder",
-            adapter,
-            input_ids=tokens,
-            position_ids=positions,
-            attention_mask=bias[:, None],
-        ).float()
+        bias = _attention_bias(mask, self.dtype)[:, None]
+        inputs = {"input_ids": tokens, "position_ids": positions, "attention_mask": bias}
+        return self._run("decoder", adapter, **inputs).float()
 
     def encode(self, adapter: str, tokens: Tensor, mask: Tensor) -> Tensor:
         """Encoder states of prompts, in `dtype`; tokens int64 and mask bool (batch, length)."""
@@ -396,14 +383,10 @@ class Backbone:
         inputs = {"encoder_hidden_states": encoded, "encoder_attention_mask": mask.long()}
         if self._relative_positions:
             _, candidates, length = tokens.shape
-            bias = _candidate_bias(candidates, length, self.dtype, self.device)
-            hidden = self._run(
-                "decoder",
-                adapter,
-                input_ids=tokens.flatten(1),
-                attention_mask=bias,
-                **inputs,
-            )
+            causal = torch.ones(length, length, dtype=torch.bool, device=self.device).tril()
+            visible = torch.block_diag(*[causal] * candidates) > 0
+            inputs["attention_mask"] = _attention_bias(visible, self.dtype)[None, None]
+            hidden = self._run("decoder", adapter, input_ids=tokens.flatten(1), **inputs)
             return hidden.float().view(*tokens.shape, -1)
         owner = exists.nonzero()[:, 0]
         inputs = {name: value.index_select(0, owner) for name, value in inputs.items()}
@@ -495,27 +478,10 @@ class Backbone:
         self._active = adapter
 
 
-@contextmanager
-def _report_unadaptable(name: str) -> Iterator[None]:
-    """Turn the error of `peft` for a model that it cannot adapt into an InputError."""
-    try:
-        yield
-    except InputError:
-        raise
-    except ValueError as error:
-        reason = " ".join(str(error).split())
-        raise unusable(name, f"takes no adapters ({reason[:200]})") from error
-
-
-def _candidate_bias(
-    candidates: int, length: int, dtype: torch.dtype, device: torch.device
-) -> Tensor:
-    """Attention bias (1, 1, n, n), n = candidates * length: causal within each candidate, and the
-    lowest number between candidates."""
-    causal = torch.ones(length, length, dtype=torch.bool, device=device).tril()
-    visible = torch.block_diag(*[causal] * candidates) > 0
-    bias = torch.zeros(visible.shape, dtype=dtype, device=device)
-    return bias.masked_fill_(~visible, torch.finfo(dtype).min)[None, None]
+def _attention_bias(visible: Tensor, dtype: torch.dtype) -> Tensor:
+    """0 where a place is visible, else the lowest number."""
+    bias = torch.zeros(visible.shape, dtype=dtype, device=visible.device)
+    return bias.masked_fill_(~visible, torch.finfo(dtype).min)
 
 
 def _part(model: PreTrainedModel, part: str) -> nn.Module:

@@ -177,7 +177,8 @@ class FusedAdapters:
         """Fuse every adapted linear layer that is in no product yet with its adapter."""
         known = {layer for layers in self.layers for layer in layers}
         for layer in model.modules():
-            if _is_plain(layer) and layer not in known:
+            plain = type(layer) is LoraLinear and type(layer.base_layer) is nn.Linear
+            if plain and layer not in known:
                 layer.forward = self.product([layer])
 
     def product(self, layers: Sequence[nn.Module]) -> Product:
@@ -224,11 +225,6 @@ class FusedAdapters:
         pieces = zip(joined.split([*sizes, rest], dim=-1), shapes, strict=False)
         values = iter([piece.unflatten(-1, shape) for piece, shape in pieces])
         return [list(itertools.islice(values, 1 + len(layers))) for layers in self.layers]
-
-
-def _is_plain(layer: LoraLayer) -> bool:
-    """Whether a layer with an adapter is a linear layer of its own weights."""
-    return type(layer) is LoraLinear and type(layer.base_layer) is nn.Linear
 
 
 def _side_by_side(bases: Sequence[Any]) -> tuple[Tensor, Tensor | None]:

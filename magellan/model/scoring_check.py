@@ -21,6 +21,7 @@ from magellan.worlds import World
 LARGEST_GAP = {torch.float32: 1e-3, torch.bfloat16: 0.05}
 
 
+@torch.no_grad()
 def check_scores(backbone: Backbone, world: World) -> None:
     """Score two actions in one pass and in separate ordinary calls of the model, and compare.
 
@@ -35,7 +36,8 @@ def check_scores(backbone: Backbone, world: World) -> None:
     prompt, actions = pairs[0][0], [pairs[0][1], pairs[-1][1]]
     name = backbone.config.model
     with reported(name, "cannot be read with several actions"):
-        together = _score_in_one_pass(backbone, prompt, actions)
+        batch = backbone.batch(*stack(Codec(backbone.tokenizer).pack([prompt], [actions])))
+        together = total_scores(backbone, ADAPTERS[0], batch, "log_prob_sum")[0][0]
         alone = _score_one_by_one(backbone, prompt, actions)
     gap = float(((together - alone).abs() / (1 + alone.abs())).max())
     if not gap <= LARGEST_GAP[backbone.dtype]:
@@ -47,15 +49,6 @@ def check_scores(backbone: Backbone, world: World) -> None:
         )
 
 
-@torch.no_grad()
-def _score_in_one_pass(backbone: Backbone, prompt: str, actions: Sequence[str]) -> Tensor:
-    """Log-probability of each action, (actions,), from one pass."""
-    states = Codec(backbone.tokenizer).pack([prompt], [actions])
-    batch = backbone.batch(*stack(states))
-    return total_scores(backbone, ADAPTERS[0], batch, "log_prob_sum")[0][0]
-
-
-@torch.no_grad()
 def _score_one_by_one(backbone: Backbone, prompt: str, actions: Sequence[str]) -> Tensor:
     """Log-probability of each action, (actions,), from ordinary calls of the model."""
     head, *tails = Codec(backbone.tokenizer).encode([prompt, *actions])

@@ -36,14 +36,10 @@ def readable(folder: Path, new: bool = NEW) -> Iterator[Path]:
                 continue
             os.symlink(path.resolve(), copy / path.name)
         for name, translate in ((CONFIG, _translate_config), (TOKENIZER, _translate_tokenizer)):
-            _translate_file(folder / name, copy / name, translate)
+            if (folder / name).exists():
+                values = json.loads((folder / name).read_text(encoding="utf-8"))
+                (copy / name).write_text(json.dumps(translate(values)), encoding="utf-8")
         yield copy
-
-
-def _translate_file(source: Path, target: Path, translate: Any) -> None:
-    if source.exists():
-        values = json.loads(source.read_text(encoding="utf-8"))
-        target.write_text(json.dumps(translate(values)), encoding="utf-8")
 
 
 def _translate_config(values: dict[str, Any]) -> dict[str, Any]:

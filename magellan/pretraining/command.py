@@ -35,7 +35,14 @@ def add_backbone(commands: Commands) -> None:
 
 
 def _backbone(options: argparse.Namespace) -> None:
-    _check_backbone_options(options)
+    if options.wheel is None and options.world is None and options.name is None:
+        raise InputError("--wheel: is missing; allowed: a wheel with SmolLM2-135M, or --world NAME")
+    for name in ("wheel", "name"):
+        if options.world is not None and getattr(options, name) is not None:
+            raise InputError(
+                f"--{name}: not allowed with --world; allowed: a world, or a wheel with the name "
+                "of a model"
+            )
     from magellan.jobs.folder import check_no_run
 
     check_no_run(options.output)
@@ -49,15 +56,3 @@ def _backbone(options: argparse.Namespace) -> None:
     from magellan.pretraining.build import make
 
     print(json.dumps(make(options.wheel, options.output, options.name or "zoo-reader")))
-
-
-def _check_backbone_options(options: argparse.Namespace) -> None:
-    """Raise InputError unless the options name either a wheel and model, or a world."""
-    if options.wheel is None and options.world is None and options.name is None:
-        raise InputError("--wheel: is missing; allowed: a wheel with SmolLM2-135M, or --world NAME")
-    for name in ("wheel", "name"):
-        if options.world is not None and getattr(options, name) is not None:
-            raise InputError(
-                f"--{name}: not allowed with --world; allowed: a world, or a wheel with the name "
-                "of a model"
-            )

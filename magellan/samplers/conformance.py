@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -25,44 +25,24 @@ from magellan.core.errors import InputError
 from magellan.samplers import SAMPLERS, make_sampler
 from magellan.samplers.base import ExponentialEpsilon, GoalSampler
 from magellan.samplers.registry import SamplerParts
+from magellan.worlds import NOTHING, Categories, Category
+from magellan.worlds.texts import TextGoals, Texts
 
 SAME, GROUPS = "same information", "groups given"
 """Tracks: whether a sampler gets the categories of goals, and which are impossible."""
 
 
-class FewGoals:
-    """A goal space given by the category of each goal, in any order."""
+class FewGoals(TextGoals):
+    """A goal space given by the category of each goal, in any order; the first is impossible."""
 
     def __init__(self, categories: list[int]) -> None:
-        self.categories = np.array(categories, dtype=np.int8)
+        kinds = Categories(Category(f"kind {kind}", feasible=kind > 0) for kind in range(5))
+        world = Texts([], np.array(categories), kinds)
+        super().__init__(world, np.arange(len(categories)))
 
-    def __len__(self) -> int:
-        return len(self.categories)
-
-    @property
-    def sizes(self) -> np.ndarray:
-        return np.bincount(self.categories, minlength=5)
-
-    @property
-    def feasible(self) -> np.ndarray:
-        return np.arange(5) > 0
-
-    def categories_at(self, positions: np.ndarray) -> np.ndarray:
-        return self.categories[positions]
-
-    def nth(self, category: int, ranks: np.ndarray) -> np.ndarray:
-        return np.flatnonzero(self.categories == category)[ranks]
-
-    def counts(self) -> dict[str, int]:
-        return {f"kind {kind}": size for kind, size in enumerate(self.sizes.tolist())}
-
-    def prompt(self, position: int) -> str:
+    def prompt(self, position: int, standing_on: int = NOTHING) -> str:
         name, other = chr(ord("a") + position), chr(ord("a") + position // 2)
         return f"Goal: Find {name}\nYou see: {name}, {other}\nAction: "
-
-    def positions_in(self, other: Any, positions: np.ndarray) -> np.ndarray:
-        """The same positions, -1 beyond the end: a goal is its position."""
-        return np.where(positions < len(self), positions, -1)
 
 
 TEN_GOALS = FewGoals([0, 1, 4, 0, 0, 1, 1, 2, 4, 0])
@@ -165,12 +145,9 @@ def estimator_of(
         return CompetenceOfGoalNumber(len(goals))
     if name == "learned_groups":
         return CompetenceOfRegions(len(goals))
-    few_goals: Any = goals
     if name == "ensemble":
-        return Ensemble(few_goals, features, EnsembleSettings(), np.random.default_rng(seed))
-    parts = EstimatorParts(
-        few_goals, lambda stream: np.random.default_rng([seed, *stream.encode()])
-    )
+        return Ensemble(goals, features, EnsembleSettings(), np.random.default_rng(seed))
+    parts = EstimatorParts(goals, lambda stream: np.random.default_rng([seed, *stream.encode()]))
     section = ESTIMATORS[name].settings
     own = {key: value for key, value in settings.items() if key in section.model_fields}
     return make_estimator(name, parts, section(**own))
@@ -193,7 +170,7 @@ class WatchedGoals(FewGoals):
 
     read = False
 
-    @property
+    @cached_property
     def sizes(self) -> np.ndarray:
         self.read = True
         return super().sizes

@@ -78,10 +78,7 @@ class Episodes(Environment, Generic[EpisodeT]):
         options = check_options(options, ("goals", "reset_mask"))
         which = selected(options.get("reset_mask"), self.num_envs, begun=bool(self.episodes))
         goals = options.get("goals", ())
-        if len(goals) != len(which):
-            raise InputError(
-                f"goals: {len(goals)} given, allowed is one for each of {len(which)} resets"
-            )
+        check_one_for_each(goals, which)
         if seed is not None:
             self._rng = np.random.default_rng(seed)
         new = dict(zip(which, (self._kind(**goal) for goal in goals), strict=True))
@@ -187,6 +184,14 @@ def check_sizes(state: Mapping[str, Any], keys: Iterable[str], num_envs: int) ->
             raise InputError(
                 f"state_dict: {key} of {len(state[key])} environments, allowed are {num_envs}"
             )
+
+
+def check_one_for_each(goals: Sequence[Any], which: Sequence[int]) -> None:
+    """Raise InputError unless there is a goal for each reset environment."""
+    if len(goals) != len(which):
+        raise InputError(
+            f"goals: {len(goals)} given, allowed is one for each of {len(which)} resets"
+        )
 
 
 def check_options(options: dict[str, Any] | None, allowed: Sequence[str]) -> dict[str, Any]:

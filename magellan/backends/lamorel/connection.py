@@ -18,7 +18,7 @@ from omegaconf import OmegaConf
 from torch import distributed, nn
 
 from magellan.backends.lamorel.remote import READING, LamorelBackend
-from magellan.backends.lamorel.section import Servers, with_model
+from magellan.backends.lamorel.section import Servers
 from magellan.backends.lamorel.serving import Served, Serving
 from magellan.model.files import check_backbone
 from magellan.model.loading import load_tokenizer
@@ -46,8 +46,9 @@ def connect(lamorel_args: Mapping[str, Any], servers: Servers, served: Served) -
     lamorel.lamorel_init()
     record_instructions(Dispatcher)
     with readable(check_backbone(served.backbone.model)) as folder:
-        section = with_model(lamorel_args, str(folder))
-        caller = lamorel.Caller(OmegaConf.create(section), *hooks)
+        model = {**lamorel_args["llm_args"], "model_path": str(folder)}
+        section = OmegaConf.create({**lamorel_args, "llm_args": model})
+        caller = lamorel.Caller(section, *hooks)
         tokenizer = load_tokenizer(served.backbone.model)
         return LamorelBackend(caller, tokenizer, servers.number)
 

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from magellan.agent.replay import Batch, Episodes
-from magellan.backends.base import AS_BEFORE, CURRENT, MICRO_BATCH, Backend, Which, describe
+from magellan.backends.base import (
+    AS_BEFORE,
+    CURRENT,
+    MICRO_BATCH,
+    Backend,
+    Which,
+    convert,
+    describe,
+)
 from magellan.core.codec import Codec, Packed, PackedState
 from magellan.core.errors import InputError, JobError, ServersDiffer, is_out_of_memory
 from magellan.model.settings import AgentConfig
@@ -186,7 +194,7 @@ class LamorelBackend(Backend):
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._call_all("load_state_dict", _as_dicts(state))
+        self._call_all("load_state_dict", convert(state))  # a server may lack the classes
         if self.memory and MICRO_BATCH in state:
             self.memory = describe(int(state[MICRO_BATCH]), AS_BEFORE)
 
@@ -212,10 +220,3 @@ def _stack(shares: list[np.ndarray]) -> np.ndarray:
     return np.concatenate(
         [np.pad(share, ((0, 0), (0, width - share.shape[1]))) for share in shares]
     )
-
-
-def _as_dicts(value: Any) -> Any:
-    """Replace the mappings of a tree, whose classes a server may lack, by dicts."""
-    if isinstance(value, Mapping):
-        return {key: _as_dicts(inner) for key, inner in value.items()}
-    return value

@@ -29,10 +29,6 @@ class Key(NamedTuple):
     optional: bool = False
     null: bool = False
 
-    def but_optional(self) -> Key:
-        """The same, of a key that may be absent."""
-        return self._replace(optional=True)
-
 
 def as_yaml(value: Any) -> str:
     """A plain value as YAML writes it."""
@@ -54,8 +50,8 @@ def _one_of(*values: Any) -> Key:
     return Key(allowed, lambda given: any(is_the(given, value) for value in values))
 
 
-def _number(least: int) -> Key:
-    return Key(f"{least} or more", lambda given: type(given) is int and given >= least)
+def _number(least: int, optional: bool = False) -> Key:
+    return Key(f"{least} or more", lambda given: type(given) is int and given >= least, optional)
 
 
 WHY = "(docs/lamorel.md says why)"
@@ -83,7 +79,7 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
         "accelerate_args": ANY,
         "llm_args": ANY,
         "allow_subgraph_use_whith_gradient": FLAG,
-        "gloo_timeout": _number(1).but_optional(),
+        "gloo_timeout": _number(1, optional=True),
     },
     SETUP: {"n_rl_processes": _only(1), "n_llm_processes": _number(1)},
     "llm_args": {
@@ -162,11 +158,6 @@ def _check_keys(section: Mapping[str, Any]) -> None:
 
 def _full(path: str, key: str) -> str:
     return ".".join(filter(None, (LAMOREL, path, key)))
-
-
-def with_model(section: Mapping[str, Any], folder: str) -> dict[str, Any]:
-    """The section, with the folder from which lamorel loads the model."""
-    return {**section, "llm_args": {**section["llm_args"], "model_path": folder}}
 
 
 def at(values: Mapping[str, Any], path: str, otherwise: Any = None) -> Any:

@@ -15,6 +15,7 @@ from magellan.worlds.episodes import (
     NO_ACTION,
     NOT_BEGUN,
     ResetNeeded,
+    check_one_for_each,
     check_options,
     check_sizes,
     has_ended,
@@ -271,9 +272,15 @@ class LittleZooVector(VectorEnv):
         which = selected(options.get("reset_mask"), self.num_envs, begun=bool(self.episodes))
         goals, starts = options.get("goals"), options.get("standing_on")
         if goals is not None:
-            goals = self._read_goals(goals, len(which))
+            check_one_for_each(goals, which)
+            goals = [_read_goal(goal) for goal in goals]
         if starts is not None:
-            starts = self._read_starts(starts, len(which))
+            starts = np.asarray(starts)
+            if starts.shape != (len(which),):
+                raise InputError(
+                    f"standing_on: allowed is one value for each of {len(which)} resets"
+                )
+            starts = [_check_start(start) for start in starts.tolist()]
         super().reset(seed=seed)  # nothing is drawn before all that is given was checked
         if goals is None:
             goals = self._draw_goals(len(which))
@@ -293,19 +300,6 @@ class LittleZooVector(VectorEnv):
         codes = self.np_random.integers(SPLITS["train"].size, size=count)
         verbs, targets, scenes = (array.tolist() for array in decode(codes))
         return list(zip(verbs, targets, map(tuple, scenes), strict=True))
-
-    def _read_goals(self, goals: Sequence[Goal], count: int) -> list[tuple[int, int, Scene]]:
-        if len(goals) != count:
-            raise InputError(
-                f"goals: {len(goals)} given, allowed is one for each of {count} resets"
-            )
-        return [_read_goal(goal) for goal in goals]
-
-    def _read_starts(self, standing_on: Any, count: int) -> list[int]:
-        starts = np.asarray(standing_on)
-        if starts.shape != (count,):
-            raise InputError(f"standing_on: allowed is one value for each of {count} resets")
-        return [_check_start(start) for start in starts.tolist()]
 
     def step(
         self, actions: Any

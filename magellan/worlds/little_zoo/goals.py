@@ -12,6 +12,7 @@ import numpy as np
 
 from magellan.core.errors import InputError
 from magellan.worlds.base import NOTHING, WORLDS, GoalSet, ListedGoals, draw_ranks
+from magellan.worlds.listed import in_proportion, shortest_name, size_named
 from magellan.worlds.little_zoo import text, world
 from magellan.worlds.little_zoo.codes import (
     CATEGORIES,
@@ -24,7 +25,6 @@ from magellan.worlds.little_zoo.codes import (
     members_of,
 )
 from magellan.worlds.little_zoo.vocabulary import OBJECTS, object_id
-from magellan.worlds.sizes import in_proportion, shortest_name, size_named
 
 NAME = "little_zoo"
 

@@ -7,7 +7,6 @@ import platform
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 from magellan.core.environment import prepare
 
@@ -61,17 +60,12 @@ def core_speed() -> float:
         left = torch.full((_WIDTH, _WIDTH), 0.5, dtype=torch.float32, device="cpu")
         out = torch.empty_like(left)
         torch.mm(left, left, out=out)
-        end = time.perf_counter() + _SECONDS
-        seconds = [_seconds(torch.mm, left, out)]
-        while time.perf_counter() < end:
-            seconds.append(_seconds(torch.mm, left, out))
+        end, seconds = time.perf_counter() + _SECONDS, []
+        while not seconds or time.perf_counter() < end:
+            wall, cpu = time.perf_counter(), time.thread_time()
+            torch.mm(left, left, out=out)
+            # Wall time where the CPU clock is too coarse.
+            seconds.append(time.thread_time() - cpu or time.perf_counter() - wall)
     finally:
         torch.set_num_threads(threads)
     return 2e-9 * _WIDTH**3 / min(seconds)
-
-
-def _seconds(product: Any, left: Any, out: Any) -> float:
-    """CPU time of one product; wall time where the CPU clock is too coarse."""
-    wall, cpu = time.perf_counter(), time.thread_time()
-    product(left, left, out=out)
-    return time.thread_time() - cpu or time.perf_counter() - wall

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,15 +21,6 @@ FEW_WORDS = 1024
 def tabulates(embeddings: Tensor) -> bool:
     """Whether a pass tabulates the first layer's projections of these words."""
     return len(embeddings) <= FEW_WORDS and not torch.is_grad_enabled()
-
-
-class _Layout(NamedTuple):
-    """Arguments of `attend` besides query, key and value."""
-
-    bias: Tensor
-    queries: Rows
-    keys: Rows
-    heads: int
 
 
 def attend(
@@ -52,25 +43,25 @@ def attend(
     Returns:
         float (q, heads * d).
     """
-    layout = _Layout(bias, queries, keys, heads)
+    arguments = query, key, value, bias, queries, keys, heads
     if not torch.is_grad_enabled():
-        return _attend(query, key, value, layout)[0]
-    return _Attention.apply(query, key, value, layout)
+        return _attend(*arguments)[0]
+    return _Attention.apply(*arguments)
 
 
 class _Attention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, layout: _Layout) -> Tensor:
-        output, saved = _attend(query, key, value, layout)
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, *layout: Any) -> Tensor:
+        output, saved = _attend(query, key, value, *layout)
         ctx.save_for_backward(*saved)
-        ctx.layout = layout
+        ctx.layout = layout[1:]
         return output
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         q_rows, k_rows, v_rows, weights = ctx.saved_tensors
-        _, queries, keys, heads = ctx.layout
+        queries, keys, heads = ctx.layout
         needs_query, needs_key, needs_value = ctx.needs_input_grad[:3]
         out = queries.lay_out(gradient, heads)
         if queries.filled is not None:
@@ -86,14 +77,13 @@ class _Attention(torch.autograd.Function):
                 query = queries.pick_up(torch.bmm(scores, k_rows), heads)
             if needs_key:
                 key = keys.pick_up(torch.bmm(scores.transpose(1, 2), q_rows), heads)
-        return query, key, value, None
+        return query, key, value, None, None, None, None
 
 
 def _attend(
-    query: Tensor, key: Tensor, value: Tensor, layout: _Layout
+    query: Tensor, key: Tensor, value: Tensor, bias: Tensor, queries: Rows, keys: Rows, heads: int
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """Result of `attend`, and queries, keys, values and weights in rows."""
-    bias, queries, keys, heads = layout
     q_rows = queries.lay_out(query, heads)
     k_rows = keys.lay_out(key, heads)
     v_rows = keys.lay_out(value, heads)

@@ -71,18 +71,13 @@ class StateCache:
         self.computed += 1
         bias = tree.bias[at : at + 1, :, :length, :length]
         hidden = self._compute(tokens, tree.positions[nodes], bias)
-        self._keep(key, hidden)
-        return hidden
-
-    def _keep(self, key: tuple[bytes, bytes], hidden: Tensor) -> None:
-        size = hidden.nbytes
-        if size > self._room:
-            return
-        while self.bytes + size > self._room:
+        if hidden.nbytes <= self._room:
+            self.bytes += hidden.nbytes
+            self._states[key] = hidden
+        while self.bytes > self._room:
             _, oldest = self._states.popitem(last=False)
             self.bytes -= oldest.nbytes
-        self._states[key] = hidden
-        self.bytes += size
+        return hidden
 
 
 @dataclass(frozen=True)

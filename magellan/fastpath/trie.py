@@ -194,7 +194,7 @@ def build_tree(tokens: np.ndarray, segments: np.ndarray, share_prompts: bool = F
     prompt = is_prompt.sum(axis=1)
     row, column = np.nonzero(is_branch)
     candidate = segments[row, column] - 1
-    place = _places(row, column, candidate, prompt)
+    place = _places(row, candidate)
     first = _first_with_prefix(tokens[row, column], row, candidate, place, column, states)
     distinct = first == column
 
@@ -217,9 +217,9 @@ def build_tree(tokens: np.ndarray, segments: np.ndarray, share_prompts: bool = F
 
     own = node[row, first]
     previous = np.where(place == 0, node[row, prompt[row] - 1], np.roll(own, 1))
-    parts = (np.cumsum(distinct) - 1)[_index_of_first(row, first, distinct, length)]
-    is_last = np.append((row[1:] != row[:-1]) | (candidate[1:] != candidate[:-1]), True)[: len(row)]
-    count = int(segments.max()) if len(row) else 0
+    _, parts = np.unique(row * length + first, return_inverse=True)
+    is_last = np.append(place[1:] == 0, True)[: len(row)]
+    count = int(segments.max())
     owners = np.nonzero(computed)
     return Tree(
         tokens=_tensor(tokens[computed]),
@@ -245,13 +245,9 @@ def _tensor(values: np.ndarray) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(values, dtype=np.int64))
 
 
-def _places(
-    row: np.ndarray, column: np.ndarray, candidate: np.ndarray, prompt: np.ndarray
-) -> np.ndarray:
+def _places(row: np.ndarray, candidate: np.ndarray) -> np.ndarray:
     """Place of each token in its candidate, from 0; the tokens of a candidate are consecutive."""
-    if len(row) == 0:
-        return column
-    begins = np.append(True, (row[1:] != row[:-1]) | (candidate[1:] != candidate[:-1]))
+    begins = (np.diff(row, prepend=-1) != 0) | (np.diff(candidate, prepend=-1) != 0)
     start = np.maximum.accumulate(np.where(begins, np.arange(len(row)), 0))
     return np.arange(len(row)) - start
 
@@ -275,15 +271,6 @@ def _first_with_prefix(
     same = np.logical_and.accumulate(table[:, :, None] == table[:, None, :], axis=3)
     first = same.argmax(axis=2)  # (states, candidates, places)
     return columns[row, first[row, candidate, place], place]
-
-
-def _index_of_first(
-    row: np.ndarray, first: np.ndarray, distinct: np.ndarray, length: int
-) -> np.ndarray:
-    """Index, among all candidate tokens, of the first one with the same prefix."""
-    index = np.zeros(0 if len(row) == 0 else (int(row.max()) + 1) * length, np.int64)
-    index[row[distinct] * length + first[distinct]] = np.flatnonzero(distinct)
-    return index[row * length + first]
 
 
 def _prompt_owners(tokens: np.ndarray, is_prompt: np.ndarray) -> np.ndarray:

@@ -52,8 +52,10 @@ def adapter_files(
         inference_mode=True,
     )
     weights = {f"{_PREFIX}{name}.weight": _array(values) for name, values in parameters.items()}
+    # Sets are sorted, so that equal values give equal bytes.
+    plain = {key: sorted(v) if isinstance(v, set) else v for key, v in settings.to_dict().items()}
     return {
-        ADAPTER_CONFIG: _json(settings.to_dict()),
+        ADAPTER_CONFIG: (json.dumps(plain, indent=2, sort_keys=True) + "\n").encode(),
         ADAPTER_WEIGHTS: save(weights, {"format": "pt"}),
     }
 
@@ -70,9 +72,3 @@ def head_file(heads: Mapping[str, Arrays]) -> bytes:
 
 def _array(values: Any) -> np.ndarray:
     return np.ascontiguousarray(np.asarray(values), dtype=np.float32)
-
-
-def _json(values: Mapping[str, Any]) -> bytes:
-    """Encode as JSON; sets are sorted, so that equal values give equal bytes."""
-    plain = {key: sorted(v) if isinstance(v, set) else v for key, v in values.items()}
-    return (json.dumps(plain, indent=2, sort_keys=True) + "\n").encode()

@@ -126,21 +126,19 @@ class GoalSampler:
     def sample(self, n: int) -> np.ndarray:
         """Draw `n` goals with replacement: positions in the goal space, int64 (n,)."""
         exploring = self.explored = self._rng.random(n) < self.epsilon
-        n_exploring = int(exploring.sum())
+        explored = int(exploring.sum())
         arms = np.empty(n, dtype=np.int64)
-        arms[exploring] = self._draw_explored(n_exploring)
-        arms[~exploring] = self._draw_exploited(n - n_exploring)
-        return self.arms.draw_goals(arms, self._rng)
-
-    def _draw_exploited(self, n: int) -> np.ndarray:
-        with self._errors_with_origin():
-            drawn = None if self._choice is None else self._choice.draw(self._rng, n)
-        return self._draw_uniform(self.arms.exploited, n) if drawn is None else drawn
-
-    def _draw_explored(self, n: int) -> np.ndarray:
         if self._explore == "goals":
-            return self.arms.arms_of(self._rng.integers(len(self._goals), size=n))
-        return self._draw_uniform(self.arms.explored, n)
+            goals = self._rng.integers(len(self._goals), size=explored)
+            arms[exploring] = self.arms.arms_of(goals)
+        else:
+            arms[exploring] = self._draw_uniform(self.arms.explored, explored)
+        with self._errors_with_origin():
+            drawn = None if self._choice is None else self._choice.draw(self._rng, n - explored)
+        if drawn is None:
+            drawn = self._draw_uniform(self.arms.exploited, n - explored)
+        arms[~exploring] = drawn
+        return self.arms.draw_goals(arms, self._rng)
 
     def _draw_uniform(self, arms: np.ndarray | None, n: int) -> np.ndarray:
         size = len(self.arms) if arms is None else len(arms)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from magellan.core.errors import InputError, not_allowed, shown
 
@@ -102,19 +102,21 @@ class Servers:
     """The processes that hold the model, and the model that lamorel loads there.
 
     Attributes:
-        number, number_key: of processes, and its key, for messages.
-        model, model_key: name or folder of the model, and its key.
-        model_type, type_key: `causal` or `seq2seq`, as which lamorel loads it, and its key.
+        number: of processes.
+        model: name or folder of the model.
+        model_type: `causal` or `seq2seq`, as which lamorel loads it.
         on_gpu: whether each process has a GPU.
+        number_key, model_key, type_key: their keys, for messages.
     """
 
     number: int
-    number_key: str
     model: str
-    model_key: str
     model_type: str
-    type_key: str
     on_gpu: bool
+
+    number_key: ClassVar[str] = f"{LAMOREL}.{SETUP}.n_llm_processes"
+    model_key: ClassVar[str] = f"{LAMOREL}.llm_args.model_path"
+    type_key: ClassVar[str] = f"{LAMOREL}.llm_args.model_type"
 
 
 def read_servers(section: Mapping[str, Any]) -> Servers:
@@ -124,16 +126,12 @@ def read_servers(section: Mapping[str, Any]) -> Servers:
         InputError: one line with the key, its value and what is allowed.
     """
     _check_keys(section)
-    number, model = f"{SETUP}.n_llm_processes", "llm_args.model_path"
-    kind = "llm_args.model_type"
+    model = section["llm_args"]
     return Servers(
-        at(section, number),
-        f"{LAMOREL}.{number}",
-        at(section, model),
-        f"{LAMOREL}.{model}",
-        at(section, kind),
-        f"{LAMOREL}.{kind}",
-        at(section, "llm_args.parallelism.use_gpu"),
+        section[SETUP]["n_llm_processes"],
+        model["model_path"],
+        model["model_type"],
+        model["parallelism"]["use_gpu"],
     )
 
 

@@ -7,7 +7,6 @@ o2..o4, 375,000 goals (Gaven et al. 2025, generalisation test).
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -135,14 +134,6 @@ def _scene_contents(free: int) -> np.ndarray:
     return contents
 
 
-def _mask_of_kind(kind: int) -> int:
-    return sum(1 << o for o in range(NUM_TRAIN) if KIND_OF[o] == kind)
-
-
-def _category_if_feasible(target: int, verb: int) -> int:
-    return 1 if verb == GRASP else _CATEGORY_OF_KIND.get(KIND_OF[target], IMPOSSIBLE)
-
-
 def _requirements(target: int, verb: int) -> list[int]:
     """Bit masks of training types; a goal is feasible if the scene has an object of each mask.
 
@@ -153,7 +144,7 @@ def _requirements(target: int, verb: int) -> list[int]:
         kind = FOOD_OF.get(KIND_OF[target])
         masks += [] if kind is not None else [0]
         while kind is not None:
-            masks.append(_mask_of_kind(kind))
+            masks.append(sum(1 << o for o in range(NUM_TRAIN) if KIND_OF[o] == kind))
             kind = FOOD_OF.get(kind)
     return masks + [_ANYTHING] * (_REQUIREMENTS - len(masks))
 
@@ -165,8 +156,12 @@ def _families(split: str) -> tuple[np.ndarray, np.ndarray]:
     A family is a target and verb, the first part of a code: code // scenes.
     """
     pairs = [(target, verb) for target in find_split(split).targets for verb in range(len(VERBS))]
-    categories = np.array([_category_if_feasible(*pair) for pair in pairs], dtype=np.int8)
-    return categories, np.array([_requirements(*pair) for pair in pairs], dtype=np.uint32)
+    categories = [
+        1 if verb == GRASP else _CATEGORY_OF_KIND.get(KIND_OF[target], IMPOSSIBLE)
+        for target, verb in pairs
+    ]
+    requirements = [_requirements(*pair) for pair in pairs]
+    return np.array(categories, dtype=np.int8), np.array(requirements, dtype=np.uint32)
 
 
 def categories_of(codes: np.ndarray, split: str = "train") -> np.ndarray:
@@ -210,17 +205,6 @@ def _why_impossible(verb: int, target: int, scene: list[int]) -> str:
     return f"no {missing[0]}" if len(missing) == 1 else SEVERAL
 
 
-def _feasible(split: str) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield (category, sorted feasible codes int64) for each target and verb."""
-    space = find_split(split)
-    contents = _scene_contents(space.free)
-    for family, (category, masks) in enumerate(zip(*_families(split), strict=True)):
-        feasible = np.ones(len(contents), dtype=bool)
-        for mask in masks:
-            feasible &= (contents & mask) != 0
-        yield int(category), np.flatnonzero(feasible) + family * space.scenes
-
-
 class Members:
     """The goals of a split by category and rank, without storing the 18 million impossible ones.
 
@@ -228,14 +212,17 @@ class Members:
     """
 
     def __init__(self, split: str) -> None:
+        space = find_split(split)
+        contents = _scene_contents(space.free)
         parts: list[list[np.ndarray]] = [[] for _ in CATEGORIES]
-        for category, codes in _feasible(split):
-            parts[category].append(codes)
+        for family, (category, masks) in enumerate(zip(*_families(split), strict=True)):
+            feasible = np.logical_and.reduce([contents & mask != 0 for mask in masks])
+            parts[category].append(np.flatnonzero(feasible) + family * space.scenes)
         self._codes = [np.concatenate(part) for part in parts[1:]]
-        feasible = np.sort(np.concatenate(self._codes))
-        self._impossible_before = feasible - np.arange(len(feasible))
-        counts = [len(codes) for codes in self._codes]
-        self.totals: Mix = (find_split(split).size - sum(counts), *counts)
+        codes = np.sort(np.concatenate(self._codes))
+        self._impossible_before = codes - np.arange(len(codes))
+        counts = [len(part) for part in self._codes]
+        self.totals: Mix = (space.size - sum(counts), *counts)
         """Number of goals of each category."""
 
     def nth(self, category: int, ranks: np.ndarray) -> np.ndarray:

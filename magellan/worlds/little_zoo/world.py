@@ -98,13 +98,8 @@ def transition(scene: Scene, state: State, action: str, position: int) -> tuple[
     if action == GRASP_ACTION:
         return grasp(state), NOTHING
     if action == GO_TO:
-        return go_to(state, position), NOTHING
+        return state._replace(standing_on=position), NOTHING  # held objects stay held
     return release(scene, state, position)
-
-
-def go_to(state: State, position: int) -> State:
-    """Stand on the free object at `position`; held objects stay held."""
-    return state._replace(standing_on=position)
 
 
 def grasp(state: State) -> State:

@@ -60,7 +60,8 @@ def core_speed() -> float:
         left = torch.full((_WIDTH, _WIDTH), 0.5, dtype=torch.float32, device="cpu")
         out = torch.empty_like(left)
         torch.mm(left, left, out=out)
-        end, seconds = time.perf_counter() + _SECONDS, []
+        end = time.perf_counter() + _SECONDS
+        seconds: list[float] = []
         while not seconds or time.perf_counter() < end:
             wall, cpu = time.perf_counter(), time.thread_time()
             torch.mm(left, left, out=out)

@@ -270,10 +270,11 @@ class LittleZooVector(VectorEnv):
         """Start episodes; see the class for the options."""
         options = check_options(options, ("goals", "reset_mask", "standing_on"))
         which = selected(options.get("reset_mask"), self.num_envs, begun=bool(self.episodes))
-        goals, starts = options.get("goals"), options.get("standing_on")
-        if goals is not None:
-            check_one_for_each(goals, which)
-            goals = [_read_goal(goal) for goal in goals]
+        goals: list[tuple[int, int, Scene]] | None = None
+        if options.get("goals") is not None:
+            check_one_for_each(options["goals"], which)
+            goals = [_read_goal(goal) for goal in options["goals"]]
+        starts: Any = options.get("standing_on")
         if starts is not None:
             starts = np.asarray(starts)
             if starts.shape != (len(which),):

@@ -967,6 +967,8 @@ BLOCKS = {
     ("yoked", "yoked tests"): yoked_tests,
     ("yoked", "dosed"): dosed,
     ("yoked", "dosed tests"): dosed_tests,
+    ("repair", "repaired"): repaired,
+    ("repair", "repaired tests"): repaired_tests,
     ("separated", "memory"): lambda: finding("memory", ["base", "short"], ["magellan"]),
     ("separated", "memory tests"): lambda: by_families(
         of("memory"), "a short memory", ("success", SPLITS, ["magellan/short - magellan/base"])

@@ -27,7 +27,7 @@ from analysis.tables import store
 from analysis.tables.printing import LEVEL, Table, chance, interval_cell, p_equals
 from analysis.tables.results import Results
 from magellan.config.resolve import read_yaml
-from magellan.core.errors import InputError
+from magellan.core.errors import InputError, unknown
 from magellan.core.settings import Section, validated
 
 DEFAULT = Path(__file__).with_name("claims.yaml")
@@ -167,8 +167,7 @@ class Claims(Section):
     def _check_studies(self) -> Claims:
         for claim in (*self.claims, *self.others, *self.further):
             if claim.study not in self.studies:
-                allowed = ", ".join(self.studies)
-                raise InputError(f"study: {claim.study!r} is unknown; allowed: {allowed}")
+                raise unknown("study", claim.study, self.studies)
         return self
 
 
@@ -280,8 +279,7 @@ def _measure(claim: Claim, results: Results, term: Term, measure: str) -> pd.Ser
     if not claim.category:
         return scores.mean(axis=1)
     if claim.category not in scores:
-        allowed = ", ".join(scores)
-        raise InputError(f"category: {claim.category!r} is unknown; allowed: {allowed}")
+        raise unknown("category", claim.category, scores)
     return scores[claim.category]
 
 

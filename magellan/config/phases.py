@@ -125,8 +125,8 @@ def truncated(config: RunConfig, length: int) -> RunConfig:
     listed = [phase.as_dict() for phase in phases] if len(phases) > 1 else []
     for phase in listed:
         phase["until"] = phase.pop("ends")
-    for phase in listed[-1:]:
-        phase |= {"until": None, "sampler": None}
+    if listed:
+        listed[-1] |= {"until": None, "sampler": None}
     values = config.model_dump()
     goals = last.goals.model_dump()
     if config.goals.seed == "run" and last.goals.seed == last.seed:
@@ -178,8 +178,8 @@ def check_phases(config: RunConfig) -> None:
             allowed = f"more than {begin} and less than {length}"
             raise InputError(f"phases.{index}.until: {problem}; allowed: {allowed}")
         begin = phase.until
-    for last in config.phases[-1:]:
-        key = f"phases.{len(config.phases) - 1}"
+    if config.phases:
+        last, key = config.phases[-1], f"phases.{len(config.phases) - 1}"
         if last.until is not None:
             why = f" in the last phase, which takes the rest of {length}"
             raise not_allowed(f"{key}.until", last.until, "null", why)

@@ -217,7 +217,7 @@ def build_tree(tokens: np.ndarray, segments: np.ndarray, share_prompts: bool = F
 
     own = node[row, first]
     previous = np.where(place == 0, node[row, prompt[row] - 1], np.roll(own, 1))
-    _, parts = np.unique(row * length + first, return_inverse=True)
+    parts = np.searchsorted((row * length + column)[distinct], row * length + first)
     is_last = np.append(place[1:] == 0, True)[: len(row)]
     count = int(segments.max())
     owners = np.nonzero(computed)

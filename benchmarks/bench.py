@@ -13,8 +13,6 @@ import resource
 import statistics
 import sys
 import tempfile
-import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
@@ -25,8 +23,8 @@ import numpy as np
 import torch
 from tokenizers import pre_tokenizers
 from torch import nn
-from torch._decomp import decomposition_table
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.benchmark import timer
+from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 from transformers.utils import logging as transformers_logging
 
@@ -56,7 +54,7 @@ SQUARE = {"cuda": 8192, "cpu": 1024}
 MOST_CALLS, MOST_GROWTH = 20, 16
 EPISODES, EPISODE_STEPS = 500_000, 5
 """Episodes of the paper's runs; steps of one in the reference study, 4 to 6.4 by sampler."""
-HEADINGS = ("what", "seconds", "n", "GFLOP", "kernels", "share of peak", "memory", "note")
+HEADINGS = ("what", "seconds", "n", "GFLOP", "share of peak", "memory", "note")
 T5 = {"model_type": "t5", "feed_forward_proj": "gated-gelu", "decoder_start_token_id": 0}
 T5 |= {"tie_word_embeddings": False}  # `transformers` then does not scale the decoder's output
 SMALL_T5 = {"d_model": 64, "d_kv": 16, "d_ff": 128, "num_heads": 4, "num_layers": 2}
@@ -116,58 +114,15 @@ def model_folder(model: str) -> Iterator[str]:
         yield folder
 
 
-_aten, _mkldnn = torch.ops.aten, torch.ops.mkldnn
-_LEFT: dict[Any, int] = dict.fromkeys((_aten.mm.default, _aten.bmm.default), 0)
-"""Which argument is the left factor, by product."""
-_LEFT |= dict.fromkeys((_aten.addmm.default, _aten.addmm_.default), 1)
-_LEFT |= dict.fromkeys((_aten.baddbmm.default, _aten.baddbmm_.default), 1)
+def _flop(left: int) -> Callable[..., int]:
+    """Floating point operations of a product, from the shapes; `left` is its left factor."""
+    return lambda *shapes, out_shape, **_: 2 * math.prod(out_shape) * shapes[left][-1]
+
+
+UNKNOWN = {torch.ops.aten.addmm_: _flop(1), torch.ops.aten.baddbmm_: _flop(1)}
+"""Products that the library's counter does not know."""
 if HAS_ONEDNN:
-    _LEFT |= dict.fromkeys((_mkldnn._linear_pointwise.default, _mkldnn._linear_pointwise.binary), 0)
-_NO_KERNEL = {"_unsafe_view", "_fused_sdp_choice", "_record_function_exit", "lift_fresh"}
-_NO_KERNEL |= {"_record_function_enter_new", "empty", "empty_like", "empty_strided", "new_empty"}
-_NO_KERNEL |= {"new_empty_strided"}
-"""Calls that compute nothing, besides views."""
-
-
-class Products(TorchDispatchMode):
-    """Counts the calls of PyTorch in this context, including backward passes.
-
-    A norm (`rms_norm`) is one call, as on a GPU; a CPU computes it by several, which are not
-    counted.
-
-    Attributes:
-        gflop: 10^9 floating point operations of matrix products.
-        calls: number of calls that start a kernel, by operation; some start several.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.gflop = 0.0
-        self.calls: Counter[str] = Counter()
-
-    def __enter__(self) -> Products:
-        """Start to count."""
-        self._norms = torch.library.Library("aten", "IMPL")
-        for norm in (_aten._fused_rms_norm, _aten._fused_rms_norm_backward):
-            self._norms.impl(norm.__name__, decomposition_table[norm.default], "CPU")
-        return super().__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        """Stop counting."""
-        self._norms._destroy()
-        super().__exit__(*error)
-
-    def __torch_dispatch__(
-        self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None
-    ) -> Any:
-        """Run the operation, and count it."""
-        result = function(*args, **(kwargs or {}))
-        name = function.overloadpacket.__name__
-        if not function.is_view and name not in _NO_KERNEL:
-            self.calls[name] += 1
-        if function in _LEFT:
-            self.gflop += 2 * result.numel() * args[_LEFT[function]].shape[-1] / 1e9
-        return result
+    UNKNOWN[torch.ops.mkldnn._linear_pointwise] = _flop(0)
 
 
 class Part(NamedTuple):
@@ -184,13 +139,12 @@ class Part(NamedTuple):
 
 
 class Timed(NamedTuple):
-    """Seconds of an operation of full size, the median of `calls` of `size`; counts of one."""
+    """Seconds and GFLOP of an operation of full size; the median of `calls` of `size`."""
 
     seconds: float
     calls: int
     size: int
     gflop: float
-    kernels: int
 
 
 def configuration(
@@ -235,7 +189,7 @@ def run(
     Raises:
         InputError: no such device or model, or a folder that cannot be written.
     """
-    start = time.perf_counter()
+    start = timer()
     with model_folder(model) as folder:
         check_backbone(folder)
         parameters = number_of_parameters(folder)
@@ -253,8 +207,8 @@ def run(
         except OSError as error:
             raise InputError(f"--output: {output} cannot be written ({error.strerror})") from error
         bench = Bench(config)
-        seconds = (QUICK_SECONDS if quick else SECONDS) - (time.perf_counter() - start)
-        rows = [HEADINGS, ("---", *["---:"] * 6, "---"), *bench.rows(seconds)]
+        seconds = (QUICK_SECONDS if quick else SECONDS) - (timer() - start)
+        rows = [HEADINGS, ("---", *["---:"] * 5, "---"), *bench.rows(seconds)]
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     lines = [bench.headline(model, parameters), table, bench.loop(), bench.notes()]
     text = "\n\n".join(lines) + "\n"
@@ -318,11 +272,11 @@ class Bench:
             if self.device.type == "cuda":
                 torch.cuda.reset_peak_memory_stats(self.device)
             try:
-                result = timed(part.make, part.size, part.smallest, share, self.synchronize)
+                result = timed(part.make, part.size, part.smallest, share)
             except Exception as error:  # the type is the library's choice
                 if not is_out_of_memory(error):
                     raise
-                row: tuple[str, ...] = (name, *[""] * 6, "out of memory")
+                row: tuple[str, ...] = (name, *[""] * 5, "out of memory")
             else:
                 self.seconds[name] = result.seconds
                 row = (f"{name}, {part.size:,} {part.things}", *self._figures(result, part))
@@ -330,10 +284,9 @@ class Bench:
             yield row
 
     def _figures(self, result: Timed, part: Part) -> tuple[str, ...]:
-        share = f"{result.gflop / 1e3 / result.seconds / self.peak:.1%}"
-        counts = number(result.gflop), f"{result.kernels:,}", share
+        counts = number(result.gflop), f"{result.gflop / 1e3 / result.seconds / self.peak:.1%}"
         if self.backend.passes.startswith("compiled"):  # PyTorch does not see its products
-            counts = "", "", ""
+            counts = "", ""
         memory = note = ""
         if self.device.type == "cuda":
             memory = f"{torch.cuda.max_memory_allocated(self.device) / 1e6:,.0f} MB"
@@ -381,9 +334,8 @@ class Bench:
         """What the columns are."""
         return (
             "Seconds: median of n calls, scaled to the full size. GFLOP: what PyTorch multiplies, "
-            "padding included, attention in one kernel not. Kernels: calls of PyTorch that start "
-            "one, in a call of the smallest size. Share of peak: GFLOP / seconds / "
-            f"{number(self.peak)} TFLOP/s, the device's rate in a product of "
+            f"padding included. Share of peak: GFLOP / seconds / {number(self.peak)} TFLOP/s, the "
+            "device's rate in a product of "
             f"{SQUARE[self.device.type]} x {SQUARE[self.device.type]}."
         )
 
@@ -398,58 +350,41 @@ class Bench:
         size, dtype = SQUARE[self.device.type], self.backend.backbone.dtype
         left = torch.ones(size, size, dtype=dtype, device=self.device)
         out = torch.empty_like(left)
-        self.synchronize()
-        calls = [
-            _seconds(lambda: torch.mm(left, left, out=out), self.synchronize)
-            for _ in range(MOST_CALLS)
-        ]
+        calls = [_seconds(lambda: torch.mm(left, left, out=out)) for _ in range(MOST_CALLS)]
         return 2 * size**3 / min(calls) / 1e12
 
-    def synchronize(self) -> None:
-        """Wait until a GPU has finished its work."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
 
-
-def timed(
-    make: Callable[[int], Operation],
-    total: int,
-    smallest: int,
-    seconds: float,
-    synchronize: Operation = lambda: None,
-) -> Timed:
+def timed(make: Callable[[int], Operation], total: int, smallest: int, seconds: float) -> Timed:
     """Time an operation in about `seconds`, at full size if they suffice.
 
     Its first call, of the smallest size, has one-time costs and is not timed; the second is
     counted. The size grows while the next one is likely to take at most half of the time left; the
     last one is repeated in the rest, and called at least once.
     """
-    end = time.perf_counter() + seconds
+    end = timer() + seconds
     size = min(smallest, total)
     operation = make(size)
     operation()
-    with Products() as products:
+    with FlopCounterMode(display=False, custom_mapping=UNKNOWN) as counter:
         operation()
-    synchronize()
-    counts = products.gflop * total / size, products.calls.total()
-    calls = [_seconds(operation, synchronize)]
+    gflop = counter.get_total_flops() / 1e9 * total / size
+    calls = [_seconds(operation)]
     while size < total:
-        growth = (end - time.perf_counter()) / 2 / max(calls[0], 1e-9)
+        growth = (end - timer()) / 2 / max(calls[0], 1e-9)
         larger = min(total, size * int(min(growth, MOST_GROWTH)))
         if larger <= size:
             break
         size, operation = larger, make(larger)
-        calls = [_seconds(operation, synchronize)]
-    while len(calls) < MOST_CALLS and time.perf_counter() + calls[0] <= end:
-        calls.append(_seconds(operation, synchronize))
-    return Timed(statistics.median(calls) * total / size, len(calls), size, *counts)
+        calls = [_seconds(operation)]
+    while len(calls) < MOST_CALLS and timer() + calls[0] <= end:
+        calls.append(_seconds(operation))
+    return Timed(statistics.median(calls) * total / size, len(calls), size, gflop)
 
 
-def _seconds(operation: Operation, synchronize: Operation) -> float:
-    start = time.perf_counter()
+def _seconds(operation: Operation) -> float:
+    start = timer()  # waits for a GPU
     operation()
-    synchronize()
-    return time.perf_counter() - start
+    return timer() - start
 
 
 def number(value: float) -> str:

@@ -130,18 +130,17 @@ def _overview(axes: Axes, by_axis: Mapping[str, ByValue], base: Mapping[str, Sta
     for rule, standing in base.items():
         if rule in behind:
             continue
+        name = f"`{rule}`" + ("†" if standing.track == GROUPS else "")
+        numbers = [_share(standing), chance(standing.p_best) or "best", f"{seconds[rule]:.2g}"]
         cells = [_breaks(axis, each, rule, axes) for axis, each in by_axis.items()]
-        names = [f"`{rule}`", "yes" if standing.track == GROUPS else "no"]
-        rows.append([*names, _share(standing), chance(standing.p_best) or "best", *cells])
-        rows[-1].append(f"{seconds[rule]:.2g}")
+        rows.append([name, *numbers, "; ".join(filter(None, cells))])
     caption = (
         "Where each sampler breaks: values of an axis at which it is not told apart from random (="
-        ") or behind it (-)"
+        ") or behind it (-); †: told the groups"
     )
     if behind:
         caption += f"; not ahead at the base: {', '.join(f'`{rule}`' for rule in behind)}"
-    header = ["sampler", "told the groups", "base", "p, track's best", *by_axis, "seconds"]
-    return Table(caption, header, rows)
+    return Table(caption, ["sampler", "base", "p, track's best", "seconds", "breaks at"], rows)
 
 
 def _breaks(axis: str, by_value: ByValue, rule: str, axes: Axes) -> str:
@@ -151,7 +150,7 @@ def _breaks(axis: str, by_value: ByValue, rule: str, axes: Axes) -> str:
             cells.append(f"{_number(value)} {_absence(axes, axis, value, rule)}")
         elif by_rule[rule].verdict != "ahead":
             cells.append(f"{_number(value)}{MARKS[by_rule[rule].verdict]}")
-    return ", ".join(cells) or "holds"
+    return f"{axis} {', '.join(cells)}" if cells else ""
 
 
 def _absence(axes: Axes, axis: str, value: float, rule: str) -> str:

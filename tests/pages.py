@@ -89,18 +89,18 @@ def finding(
     """A row for each sampler and variant: what its runs master, and when half of them have."""
     results = of(folder)
     rows = []
-    mastered_by = ["grasping mastered", "plants", "herbivores", "carnivores"]
     for algorithm in (Algorithm(*one) for one in itertools.product(samplers, variants)):
         areas = [f"{success(folder, *algorithm, split).mean():.2f}" for split in SPLITS]
         mastered = []
         for at, flags in times_of(results, algorithm, "25k", "train").values():
             half = median_time(kaplan_meier(at, flags))  # nan if fewer than half ever do
             when = "" if np.isnan(half) else f", {half:,.0f}"
-            mastered.append(f"{flags.sum()} of {len(flags)}{when}")
+            mastered.append(f"{flags.sum()}{when}")
         label = f"`{algorithm.sampler}`" if len(variants) == 1 else named(algorithm)
         rows.append([label, *areas, *mastered])
     header = ["sampler", "success over training", "unseen goals"]
-    return in_table([*header, *mastered_by], rows)
+    header.append(f"runs of {len(flags)} that master grasping; half by step")
+    return in_table([*header, "plants", "herbivores", "carnivores"], rows)
 
 
 def leads() -> str:
@@ -156,16 +156,15 @@ def separated() -> str:
         for place, seed in enumerate(results.seeds_of(algorithm, "25k")):
             run = results.table("evaluation", sampler=sampler, seed=seed, split="train")
             cells = []
-            for name in ("grow_plant", "grow_herbivore", "grow_carnivore"):
+            for name in ("grow_herbivore", "grow_carnivore"):
                 category = rows_where(run, category=name).sort_values("step")
                 at, flags = (each[place] for each in mastered[name])
                 last = f"{category['success'].iloc[-1]:.2f}"
                 cells.append(f"{last}, {at:,.0f}" if flags else f"{last}, never")
             dormant = (f"{share:.2f}" for share in category["dormant"].iloc[[0, -1]])
             rows.append([f"`{sampler}`", str(seed), f"{areas[seed]:.2f}", *cells, *dormant])
-    header = ["sampler", "seed", "success over the phase", "plants: at the end, mastered after"]
-    header += ["herbivores", "carnivores", "dormant on carnivores, first", "last"]
-    return in_table(header, rows)
+    header = ["sampler", "seed", "success over the phase", "herbivores: at the end, mastered after"]
+    return in_table([*header, "carnivores", "dormant on carnivores, first", "last"], rows)
 
 
 def named(algorithm: Algorithm) -> str:
@@ -415,41 +414,28 @@ def rules(folder: str = "rules") -> str:
 
 
 def asked() -> str:
-    """Arms with a chat model beside the rules' runs of the same seeds, and what asking cost."""
-    results, beside = of("experimenter"), standing.scores_of(of("rules"))
-    rows = []
-    for algorithm in results.algorithms_in("25k"):
-        own = success("experimenter", *algorithm)
-        low, high = (beside[rule].loc[own.index] for rule in ("random", "ek_online"))
-        chats = [
-            run["chat"]
-            for run in results.manifest["runs"]
-            if (run["sampler"], run["variant"]) == tuple(algorithm)
-        ]
-        read, written = np.array([chat["tokens"] for chat in chats]).mean(axis=0)
-        cells = [str(len(own)), f"{own.mean():.3f}", f"{low.mean():.3f}", f"{high.mean():.3f}"]
-        way = (own - low).mean() / (high - low).mean()
-        if len(own) > 4:
-            cells.append(covered(*(side.to_numpy() for side in (own, low, high))))
-        else:
-            cells.append(f"{way:.2f}")
-        seconds = np.mean([chat["seconds"] for chat in chats])
-        cells.append(f"{read:,.0f}, {written:,.0f}, {seconds:,.0f} s")
-        rows.append([f"`{algorithm.sampler}`, {algorithm.variant}", *cells])
-    header = ["arm", "runs", "success over training", "`random`", "`ek_online`"]
-    header += ["of the way between them", "tokens read, written, time for them"]
-    return in_table(header, rows)
+    """Arms with a chat model, what asking cost, and success minus uniform choice; Holm over four.
 
-
-def asked_tests() -> str:
-    """Each arm minus uniform choice, one family of four."""
-    low = standing.scores_of(of("rules"))["random"]
+    `random` and `ek_online` are the rules' runs of the same seeds.
+    """
+    low, high = (standing.scores_of(of("rules"))[rule] for rule in ("random", "ek_online"))
     rows = []
     for algorithm in of("experimenter").algorithms_in("25k"):
         own = success("experimenter", *algorithm)
-        difference = (own - low.loc[own.index]).to_numpy()
-        rows.append(([f"`{algorithm.sampler}`, {algorithm.variant}", str(len(own))], difference))
-    header = ["arm minus `random`", "runs", "difference", "halves of the seeds", "p after Holm"]
+        chats = [
+            run["chat"]
+            for run in of("experimenter").manifest["runs"]
+            if (run["sampler"], run["variant"]) == tuple(algorithm)
+        ]
+        read, written = np.array([chat["tokens"] for chat in chats]).mean(axis=0)
+        seconds = np.mean([chat["seconds"] for chat in chats])
+        cells = [f"`{algorithm.sampler}`, {algorithm.variant}", f"{own.mean():.3f}"]
+        cells.append(covered(*(side.loc[own.index].to_numpy() for side in (own, low, high))))
+        cells.append(f"{read:,.0f}, {written:,.0f}, {seconds:,.0f} s")
+        rows.append((cells, own - low.loc[own.index]))
+    header = ["arm", "success", f"of the way from `random`, {low.mean():.3f}, to `ek_online`, "]
+    header[-1] += f"{high.mean():.3f}"
+    header += ["tokens read, written, time for them", "minus `random`", "halves", "p, Holm over 4"]
     return in_table(header, with_tests(rows, halves=True))
 
 
@@ -464,9 +450,9 @@ def misjudged() -> str:
             practice = of("evaluator").table("practice", sampler=sampler, variant=variant)
             won = practice.groupby("category")["successes"].sum()
             false = f"{won['impossible'] / won.sum():.2f}"
-            cells = [f"`{sampler}`", rate, str(len(own)), false, f"{own.mean():.3f}", lead]
+            cells = [f"`{sampler}`", rate, false, f"{own.mean():.3f}", lead]
             rows.append((cells, own - clean[sampler].loc[own.index]))
-    header = ["sampler", "errors", "runs", "of rewarded episodes on impossible goals"]
+    header = ["sampler", "errors", "of rewarded episodes on impossible goals"]
     header += ["success over training", "minus `random` with them"]
     header += ["minus the same without errors", "halves of the seeds", "p after Holm"]
     return in_table(header, with_tests(rows, halves=True))
@@ -575,12 +561,16 @@ def long_tests() -> str:
 def pairs_tested(scores: dict[str, dict[str, np.ndarray]], pairs: list[tuple[str, str]]) -> str:
     """Pairs of rules on both splits, tested; p after Holm over all of them."""
     rows = [
-        ([f"`{first}`", f"`{second}`", split], means[first] - means[second])
+        ([f"`{first}`", f"`{second}`"][: 2 * (split == "train")], means[first] - means[second])
         for first, second in pairs
         for split, means in scores.items()
     ]
-    header = ["first", "second", "goals", "first minus second", "halves of the seeds", "p, Holm"]
-    return in_table(header, with_tests(rows, halves=True))
+    tested = with_tests(rows, halves=True)
+    header = ["first", "second", "training goals", "halves of the seeds", "p, Holm"]
+    header += ["unseen goals", "halves", "p"]
+    return in_table(
+        header, [[*one, *two] for one, two in zip(tested[::2], tested[1::2], strict=True)]
+    )
 
 
 FRONTIER = {"frontier": "base", "frontier, one kind": "one_kind"}
@@ -645,16 +635,12 @@ def yoked() -> str:
 
 def yoked_tests() -> str:
     """The family of four, and below it each arm minus uniform choice, which has no test."""
-    rows = [
-        ([f"`scripted/{arm}`", f"`{other}`", split], means[f"scripted/{arm}"] - means[other])
+    own, uniform = (
+        pairs_tested(yoked_scores(), [(f"scripted/{arm}", other) for arm in YOKED])
         for other in ("magellan", "random")
-        for split, means in yoked_scores().items()
-        for arm in YOKED
-    ]
-    tested = with_tests(rows[:4], halves=True)
-    tested += [[*row[:-1], ""] for row in with_tests(rows[4:], halves=True)]
-    header = ["arm", "minus", "goals", "difference", "halves of the seeds", "p after Holm"]
-    return in_table(header, tested)
+    )
+    without_p = re.sub(r"(\| [+-][.\d]+, [+-][.\d]+ \|) [^|]+\|", r"\1  |", uniform)
+    return "\n".join([own, *without_p.splitlines()[2:]])
 
 
 def repaired() -> str:
@@ -812,14 +798,15 @@ def by_families(
 ) -> str:
     """Contrasts of runs; a family is a measure, splits and what is compared, Holm in each."""
     several = len({split for _, splits, _ in families for split in splits}) > 1
+    measures = len({measure for measure, *_ in families}) > 1
     listed = []
     for measure, splits, texts in families:
         rows = []
         for one in contrasts.compare(results, texts, measure, splits):
             values = contrasts.total(one.terms, one.sides).mean(axis=1).to_numpy()
             words = " - ".join(f"`{term.text}`" for term in one.terms)
-            goals = f", {one.split} goals" if several else ""
-            rows.append(([f"{words}, {measure}{goals}"], values))
+            words += f", {measure}" * measures + f", {one.split} goals" * several
+            rows.append(([words], values))
         listed += with_tests(rows, halves=True)
     return in_table([heading, "mean", "halves of the seeds", "p, Holm"], listed)
 
@@ -971,7 +958,9 @@ BLOCKS = {
     ("repair", "repaired tests"): repaired_tests,
     ("separated", "memory"): lambda: finding("memory", ["base", "short"], ["magellan"]),
     ("separated", "memory tests"): lambda: by_families(
-        of("memory"), "a short memory", ("success", SPLITS, ["magellan/short - magellan/base"])
+        of("memory"),
+        "success with a short memory",
+        ("success", SPLITS, ["magellan/short - magellan/base"]),
     ),
     ("samplers", "finding"): finding,
     ("samplers", "leads"): leads,
@@ -991,7 +980,6 @@ BLOCKS = {
         "craft_estimation", "own", "even", "depth_2"
     ),
     ("studies/experimenter", "asked"): asked,
-    ("studies/experimenter", "asked tests"): asked_tests,
     ("studies/experimenter", "misjudged"): misjudged,
     ("studies/grpo", "map"): scripted_map,
     ("studies/grpo", "rank"): lambda: orders_in_both_worlds("grpo", "unseen"),
@@ -1029,12 +1017,12 @@ BLOCKS = {
     ("paper_small", "unseen so far"): lambda: unseen_errors(of("paper_small"), "default"),
     ("paper_small", "chosen so far"): lambda: chosen("paper_small"),
     ("collapse", "collapse"): lambda: by_families(
-        of("collapse"), "18 runs", ("collapse", ["train"], COLLAPSES)
+        of("collapse"), "progress at collapses, 18 runs", ("collapse", ["train"], COLLAPSES)
     ),
     ("collapse", "without"): without_collapse,
     ("released", "released"): lambda: by_families(
         of("released"),
-        "training goals",
+        "success on training goals",
         *(
             (
                 "success",

@@ -248,6 +248,7 @@ BOUNDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", BOUNDS)
 def test_kernels_of_a_pass_are_few(name, dtype, monkeypatch):

@@ -102,6 +102,7 @@ def test_standings_by_hand():
         standings({"floor": floor[:9], "a": floor[1:]}, tracks, "floor")
 
 
+@pytest.mark.slow
 def test_the_pages_are_those_of_the_tables():
     table = study.load(REFERENCE / "axes" / "axes.csv")
     assert between_markers("axes", page("axes")) == render(study.tables(table)[:1]).strip()

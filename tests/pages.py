@@ -973,6 +973,10 @@ BLOCKS = {
     ("sensitivity", "other build tests"): lambda: other_model_tests(
         "other_build", "other_build", "zoo-reader-1"
     ),
+    ("pretraining", "without"): lambda: finding("pretraining", [PLAIN]),
+    ("pretraining", "without tests"): lambda: other_model_tests(
+        "pretraining", PLAIN, "zoo-reader-no-kinds"
+    ),
     ("rules", "rules"): rules,
     ("studies/craft", "craft"): lambda: rules("craft"),
     ("studies/craft", "order"): orders_in_both_worlds,

@@ -32,7 +32,7 @@ PAGES = [ROOT / "README.md", ROOT / "config" / "README.md", *sorted((ROOT / "doc
 DECLARED = (
     *("default", "simulated", "smollm2", "separated", "exploration", "frontier", "impossible"),
     *("craft", "craft_estimation", "estimation_long", "goal_change", "estimator_adapters"),
-    *("released", "collapse", "memory"),
+    *("released", "collapse", "memory", "pretraining"),
 )
 """Folders of committed tables."""
 
@@ -116,6 +116,16 @@ def test_the_readme_quotes_the_leads_and_masteries():
     assert all(flags.all() for _, flags in plants)
     assert (plants[0][0] < plants[1][0]).all()
     says("In all four seeds `online` masters plants before `magellan`")
+
+
+def test_the_readme_quotes_the_model_without_questions_about_kinds():
+    over, near = (
+        sign_flip_test(pages.lead("pretraining", other, "default", "train").to_numpy())
+        for other in ("random", "online")
+    )
+    assert over.interval.low > 0 > near.interval.low
+    assert near.p > 0.05
+    says(f"MAGELLAN leads uniform choice by {short(over.interval.value)} and is not told apart")
 
 
 def test_the_readme_quotes_practice_and_mastery():

@@ -364,20 +364,6 @@ def one_constant() -> str:
     return in_table(header, with_tests(rows, [cells[0] for cells, _ in rows]))
 
 
-def orders() -> str:
-    """Success of each sampler in each variant and seed, best first."""
-    results, rows = of("sensitivity"), []
-    for variant in dict.fromkeys(algorithm.variant for algorithm in results.algorithms):
-        samplers = [name for name, other in results.algorithms if other == variant]
-        means = {name: success("sensitivity", name, variant) for name in samplers}
-        for seed in results.experiment["seeds"]:
-            ranked = sorted(((means[name][seed], name) for name in samplers), reverse=True)
-            cells = ", ".join(f"`{name}` {mean:.2f}" for mean, name in ranked)
-            rows.append([f"`{variant}`", str(seed), cells])
-    header = ["variant", "seed", "mean success over training, training goals"]
-    return in_table(header, rows)
-
-
 MASTER = "master grasping, plants, herbivores, carnivores"
 
 
@@ -968,9 +954,8 @@ BLOCKS = {
     ("samplers", "samplers replay"): lambda: interactions("samplers_replay"),
     ("samplers", "samplers tenfold"): lambda: interactions("samplers_tenfold"),
     ("samplers", "samplers constants"): one_constant,
-    ("sensitivity", "sensitivity"): orders,
-    ("sensitivity", "other build"): lambda: finding("other_build", ["other_build"]),
-    ("sensitivity", "other build tests"): lambda: other_model_tests(
+    ("other_build", "other build"): lambda: finding("other_build", ["other_build"]),
+    ("other_build", "other build tests"): lambda: other_model_tests(
         "other_build", "other_build", "zoo-reader-1"
     ),
     ("pretraining", "without"): lambda: finding("pretraining", [PLAIN]),

@@ -99,6 +99,7 @@ def read(backbone: Backbone, states: PackedBatch) -> list:
     return [scores.log_policy, scores.features[order], features, gradients]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["flan", "llama"])
 def test_a_compiled_pass_is_the_pass(name, tmp_path, monkeypatch):
     """Without a GPU nothing is captured: PyTorch runs the compiled passes one kernel at a time."""

@@ -6,6 +6,7 @@ A test about threads sets them itself; what a test changed is put back after it.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import sys
 import tempfile
@@ -33,6 +34,14 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 settings.load_profile("same examples every time")
+
+
+def pytest_collection_finish() -> None:
+    """Keep what the test modules have imported out of garbage collections, which then take a tenth
+    of their time; statsmodels asks for one in each correction of p values.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -220,9 +220,9 @@ def _check_table(results: Results, name: str, keys: Rows) -> None:
 def _check_same_rows(results: Results, name: str, runs: list[Run], columns: Rows) -> None:
     """Check that all of these runs have the same values in `columns`."""
     first, *rest = runs
-    expected = distinct(results.table(name, **first._asdict()), columns)
+    expected = distinct(results.rows_of(name, first), columns)
     for run in rest:
-        rows = distinct(results.table(name, **run._asdict()), columns)
+        rows = distinct(results.rows_of(name, run), columns)
         if rows != expected:
             row = min(rows ^ expected)
             has, lacks = (run, first) if row in rows else (first, run)
@@ -246,15 +246,15 @@ def _check_estimators(results: Results, runs: list[Run], points: Rows) -> None:
                 f"{MANIFEST}: estimators are {names[run]} for {run_name(run)}, {names[first]} for "
                 f"{run_name(first)}; allowed: the same for all runs of an algorithm"
             )
-        estimators = sorted(results.table("competence", **run._asdict())["estimator"].unique())
+        estimators = sorted(results.rows_of("competence", run)["estimator"].unique())
         if estimators != names[run]:
             raise InputError(
                 f"competence.csv: estimators are {estimators} for {run_name(run)}; allowed: "
                 f"{names[run]}, as the manifest lists them"
             )
     _check_same_rows(results, "competence", runs, ("estimator", *points))
-    played = distinct(results.table("evaluation", **first._asdict()), points)
-    frame = results.table("competence", **first._asdict())
+    played = distinct(results.rows_of("evaluation", first), points)
+    frame = results.rows_of("competence", first)
     frame = frame[frame["category"].isin(results.categories.feasible)]
     for estimator in names[first]:
         predicted = distinct(rows_where(frame, estimator=estimator), points)

@@ -181,6 +181,15 @@ class Results:
         """Rows of one table with the given values, such as `sampler="random"`."""
         return rows_where(self.tables[name], **where)
 
+    def rows_of(self, name: str, run: Run) -> pd.DataFrame:
+        """Rows of one run in one table, in their order."""
+        return self.tables[name].take(self._places[name].get(run, []))
+
+    @functools.cached_property
+    def _places(self) -> dict[str, Mapping[tuple, Any]]:
+        keys = list(grid.RUN_COLUMNS)
+        return {name: frame.groupby(keys).indices for name, frame in self.tables.items()}
+
 
 def rows_where(frame: pd.DataFrame, **where: str | int) -> pd.DataFrame:
     """Rows of a table with the given values, by column."""

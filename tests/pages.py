@@ -384,7 +384,7 @@ def covered(*sides: np.ndarray) -> str:
     return f"{found.value[0]:.2f} ({found.low[0]:.2f} to {found.high[0]:.2f})"
 
 
-def rules(folder: str = "rules") -> str:
+def rules(folder: str, way: bool = False) -> str:
     """Each rule's place among those of its track, and its share of the way to `ek_online`."""
     scores = standing.scores_of(of(folder))
     listed = standing.table(
@@ -394,9 +394,9 @@ def rules(folder: str = "rules") -> str:
     for rule, track, mean, *others, _ in listed.rows:
         sides = (scores[name] for name in (rule.strip("`"), "random", "ek_online"))
         told = "†" if track == "groups given" else ""
-        cells.append([rule + told, mean.partition(" ")[0], *others, covered(*sides)])
+        cells.append([rule + told, mean.partition(" ")[0], *others, *[covered(*sides)] * way])
     header = ["sampler", "success", "over `random`", "p", "p, track's best"]
-    return in_table([*header, "of the way to `ek_online`"], cells)
+    return in_table([*header, *["of the way to `ek_online`"] * way], cells)
 
 
 def asked() -> str:
@@ -962,8 +962,8 @@ BLOCKS = {
     ("pretraining", "without tests"): lambda: other_model_tests(
         "pretraining", PLAIN, "zoo-reader-no-kinds"
     ),
-    ("rules", "rules"): rules,
-    ("studies/craft", "craft"): lambda: rules("craft"),
+    ("rules", "rules"): lambda: rules("rules"),
+    ("studies/craft", "craft"): lambda: rules("craft", way=True),
     ("studies/craft", "order"): orders_in_both_worlds,
     ("studies/craft", "estimation in craft"): lambda: errors_by_practice(
         "craft_estimation", "own", "even", "depth_2"

@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 from magellan.core.columns import COLUMNS
 from magellan.core.errors import InputError, LockedError
 from magellan.core.files import PARTIAL, reading
-from magellan.jobs import checkpoint, export, log, progress, provenance
+from magellan.jobs import checkpoint, display, export, log, provenance
 from magellan.model import chat
 
 MANIFEST, LOCK = "manifest.json", ".lock"
@@ -74,7 +74,7 @@ def check_no_run(folder: Path) -> None:
 def _expected_paths(folder: Path) -> Iterator[tuple[Path, str]]:
     """Each path of a run with its allowed kind; a folder comes before its contents."""
     yield from ((folder / name, "a file") for name in FILES)
-    for name in (checkpoint.FOLDER, progress.TENSORBOARD):
+    for name in (checkpoint.FOLDER, display.TENSORBOARD):
         yield from _with_files(folder / name)
     for name in (export.FOLDER, export.FOLDER + PARTIAL):
         yield from _with_files(folder / name, export.ADAPTERS)

@@ -35,9 +35,9 @@ from magellan.jobs.checkpoint import (
     load_start,
     points,
 )
+from magellan.jobs.display import Progress, TensorBoard, check_sink, evaluations
 from magellan.jobs.folder import MANIFEST, FolderLock, check_folder
 from magellan.jobs.log import RunLog, utc_now
-from magellan.jobs.progress import Progress, TensorBoard, check_sink, evaluations
 from magellan.jobs.provenance import (
     PROVENANCE,
     Attempts,

@@ -34,9 +34,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from magellan.worlds.little_zoo import text
 from magellan.worlds.little_zoo.codes import CATEGORIES, IMPOSSIBLE, SPLITS, categories_of, decode
+from magellan.worlds.little_zoo.dynamics import GRASP, GROW, VERBS, goal_text
 from magellan.worlds.little_zoo.goals import draw_codes
 from magellan.worlds.little_zoo.vocabulary import NUM_TRAIN
-from magellan.worlds.little_zoo.world import GRASP, GROW, VERBS, goal_text
 
 SETS = ("grasp", "grow", "grow_near")
 Reader = Callable[[list[str]], np.ndarray]

@@ -15,9 +15,9 @@ from magellan.core import files
 from magellan.core.errors import InputError, JobError, StorageError, printable
 from magellan.jobs import log
 from magellan.jobs.checkpoint import Checkpoints
+from magellan.jobs.display import TensorBoard
 from magellan.jobs.folder import FILES, FolderLock
 from magellan.jobs.log import RunLog
-from magellan.jobs.progress import TensorBoard
 from magellan.jobs.provenance import Attempts
 from magellan.jobs.run import train
 from tests.faults.conftest import TRAIN, config

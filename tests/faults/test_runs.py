@@ -17,7 +17,7 @@ from magellan.agent import sac
 from magellan.agent.sac import SAC
 from magellan.cli import main
 from magellan.core.errors import NotFiniteError, OutOfMemoryError, StorageError
-from magellan.jobs.progress import Progress
+from magellan.jobs.display import Progress
 from magellan.jobs.run import Job, train
 from magellan.jobs.stopping import END_TIME, JOB, Stopper, seconds_granted, seconds_left
 from magellan.model import loading

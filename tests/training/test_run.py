@@ -8,7 +8,7 @@ import pytest
 from magellan.cli import main
 from magellan.config import UNIT_COLUMNS, RunConfig, identity, resolve_run
 from magellan.core.errors import InputError, StoppedEarly
-from magellan.jobs import progress, run
+from magellan.jobs import display, run
 from magellan.jobs.checkpoint import Checkpoints
 from magellan.jobs.run import train
 from magellan.training.answers import make_trainer
@@ -170,7 +170,7 @@ def curves(folder):
     """Points as TensorBoard shows them: a new writer discards points past its start."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    events = EventAccumulator(str(folder / progress.TENSORBOARD), {"scalars": 0}).Reload()
+    events = EventAccumulator(str(folder / display.TENSORBOARD), {"scalars": 0}).Reload()
     tags = events.Tags()["scalars"]
     return {tag: [(point.step, point.value) for point in events.Scalars(tag)] for tag in tags}
 
@@ -243,9 +243,9 @@ def test_evaluations_are_at_planned_numbers_of_the_unit(unit, tmp_path):
 
 
 def test_without_a_terminal_a_bar_is_lines_which_never_pass_the_end(monkeypatch, capsys):
-    monkeypatch.setattr(progress.Progress, "SECONDS_PER_LINE", 0.0)
+    monkeypatch.setattr(display.Progress, "SECONDS_PER_LINE", 0.0)
     trainer = Trainer(config("random", **BUDGETS["steps"]))
-    shown = progress.Progress(trainer, "bar")
+    shown = display.Progress(trainer, "bar")
     finish(trainer)
     assert trainer.spent == 704  # rounds of 32
     shown.show()

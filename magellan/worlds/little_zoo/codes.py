@@ -14,6 +14,7 @@ import numpy as np
 
 from magellan.core.errors import InputError
 from magellan.worlds.base import Categories, Category
+from magellan.worlds.little_zoo.dynamics import GRASP, SCENE_SIZE, VERBS, Scene
 from magellan.worlds.little_zoo.vocabulary import (
     CARNIVORE,
     FOOD_OF,
@@ -27,7 +28,6 @@ from magellan.worlds.little_zoo.vocabulary import (
     SUPPLY,
     object_id,
 )
-from magellan.worlds.little_zoo.world import GRASP, SCENE_SIZE, VERBS, Scene
 
 KINDS_OF_GOALS = Categories(
     [

@@ -21,11 +21,11 @@ from magellan.worlds.episodes import (
     has_ended,
     selected,
 )
-from magellan.worlds.little_zoo import text, world
+from magellan.worlds.little_zoo import dynamics, text
 from magellan.worlds.little_zoo.codes import SPLITS, decode
+from magellan.worlds.little_zoo.dynamics import NOTHING, SCENE_SIZE, START_ON_OBJECT, Scene, State
 from magellan.worlds.little_zoo.goals import Goal
 from magellan.worlds.little_zoo.vocabulary import NUM_TRAIN, object_id
-from magellan.worlds.little_zoo.world import NOTHING, SCENE_SIZE, START_ON_OBJECT, Scene, State
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _LONGEST_OBSERVATION = 150  # longest: 125, four names of 13 letters, one stood on
@@ -45,7 +45,7 @@ class ActionText(Text):
     def sample(self, mask: Any = None, probability: Any = None) -> str:
         """Return a uniformly drawn action of `mask`; "Grasp" without a mask."""
         if not mask:
-            return world.GRASP_ACTION
+            return dynamics.GRASP_ACTION
         return str(mask[int(self.np_random.integers(len(mask)))])
 
 
@@ -87,7 +87,7 @@ class _Episode:
     truncated: bool = False
 
     def __post_init__(self) -> None:
-        self.goal = world.goal_text(self.verb, self.target)
+        self.goal = dynamics.goal_text(self.verb, self.target)
         self.enter(self.state)
 
     def enter(self, state: State) -> None:
@@ -107,11 +107,11 @@ class _Episode:
 
     def act(self, verb: str, position: int) -> None:
         """Do a resolved action."""
-        state, grew = world.transition(self.scene, self.state, verb, position)
+        state, grew = dynamics.transition(self.scene, self.state, verb, position)
         self.enter(state)
         self.elapsed += 1
-        self.terminated = world.reached(self.scene, state, grew, self.verb, self.target)
-        self.truncated = self.elapsed == world.horizon(self.verb, self.target)
+        self.terminated = dynamics.reached(self.scene, state, grew, self.verb, self.target)
+        self.truncated = self.elapsed == dynamics.horizon(self.verb, self.target)
 
     @property
     def ended(self) -> bool:
@@ -154,13 +154,13 @@ class LittleZoo(gymnasium.Env[str, str]):
         scene = self._choose_scene(options.get("objects"))
         start = options.get("standing_on")
         start = draw_start(self.np_random, 1)[0] if start is None else _check_start(start)
-        self._episode = _Episode(*goal, scene, world.initial_state(int(start)))
+        self._episode = _Episode(*goal, scene, dynamics.initial_state(int(start)))
         return self._episode.observation, self._info(self._episode)
 
     def _choose_goal(self, goal: str | None) -> tuple[int, int]:
         if goal is not None:
-            return world.parse_goal(goal)
-        verb, target = self.np_random.integers((len(world.VERBS), NUM_TRAIN))
+            return dynamics.parse_goal(goal)
+        verb, target = self.np_random.integers((len(dynamics.VERBS), NUM_TRAIN))
         return int(verb), int(target)
 
     def _choose_scene(self, objects: Sequence[str] | None) -> Scene:
@@ -288,7 +288,7 @@ class LittleZooVector(VectorEnv):
         if starts is None:
             starts = draw_start(self.np_random, len(which)).tolist()
         new = [
-            _Episode(*goal, world.initial_state(start))
+            _Episode(*goal, dynamics.initial_state(start))
             for goal, start in zip(goals, starts, strict=True)
         ]
         self.episodes = self.episodes or list(new)
@@ -403,4 +403,4 @@ def _move(number: int, episode: _Episode, action: Any) -> tuple[str, int] | None
 def _read_goal(goal: Goal) -> tuple[int, int, Scene]:
     if len(goal.objects) != SCENE_SIZE:
         raise InputError(f"objects = {goal.objects!r}: allowed are {SCENE_SIZE} object types")
-    return *world.parse_goal(goal.text), tuple(object_id(o, "objects") for o in goal.objects)
+    return *dynamics.parse_goal(goal.text), tuple(object_id(o, "objects") for o in goal.objects)

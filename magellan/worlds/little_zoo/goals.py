@@ -13,7 +13,7 @@ import numpy as np
 from magellan.core.errors import InputError
 from magellan.worlds.base import NOTHING, WORLDS, GoalSet, ListedGoals, draw_ranks
 from magellan.worlds.listed import in_proportion, shortest_name, size_named
-from magellan.worlds.little_zoo import text, world
+from magellan.worlds.little_zoo import dynamics, text
 from magellan.worlds.little_zoo.codes import (
     CATEGORIES,
     Mix,
@@ -126,7 +126,7 @@ class ZooGoals(GoalSet):
         """Return the goal at this position."""
         verb, target, scene = self._decode(position)
         return Goal(
-            text=world.goal_text(verb, target),
+            text=dynamics.goal_text(verb, target),
             objects=tuple(OBJECTS[o] for o in scene),
             category=CATEGORIES[int(self.categories_at(np.array([position]))[0])],
         )
@@ -134,9 +134,9 @@ class ZooGoals(GoalSet):
     def prompt(self, position: int, standing_on: int = NOTHING) -> str:
         """Return the prompt at the start of an episode, on object `standing_on` (-1: nothing)."""
         verb, target, scene = self._decode(position)
-        return text.initial_prompt(world.goal_text(verb, target), scene, standing_on)
+        return text.initial_prompt(dynamics.goal_text(verb, target), scene, standing_on)
 
-    def _decode(self, position: int) -> tuple[int, int, world.Scene]:
+    def _decode(self, position: int) -> tuple[int, int, dynamics.Scene]:
         verbs, targets, scenes = decode(self.codes_at(np.array([position])), self.split)
         return int(verbs[0]), int(targets[0]), tuple(scenes[0].tolist())
 
@@ -203,10 +203,10 @@ def named_goal(words: str, objects: Sequence[str]) -> GoalSpace:
     Raises:
         InputError: an unknown goal or object, another number of objects, or a goal of no split.
     """
-    verb, target = world.parse_goal(words)
-    if len(objects) != world.SCENE_SIZE:
+    verb, target = dynamics.parse_goal(words)
+    if len(objects) != dynamics.SCENE_SIZE:
         raise InputError(
-            f"objects = {list(objects)!r}: allowed are {world.SCENE_SIZE} object types, as in "
+            f"objects = {list(objects)!r}: allowed are {dynamics.SCENE_SIZE} object types, as in "
             "lion water cow carrot"
         )
     scene = tuple(object_id(name, "objects") for name in objects)

@@ -8,9 +8,9 @@ import numpy as np
 
 from magellan.core.errors import InputError
 from magellan.worlds.little_zoo.codes import CATEGORIES, FEASIBLE, KINDS_OF_GOALS
+from magellan.worlds.little_zoo.dynamics import horizon, parse_goal
 from magellan.worlds.little_zoo.env import LittleZoo
 from magellan.worlds.little_zoo.goals import Goal, GoalSpace
-from magellan.worlds.little_zoo.world import horizon, parse_goal
 
 _HELP = "Type the number of an action or the action itself; q quits."
 _NO_KEYS = "Arrow keys and other special keys have no effect. " + _HELP

@@ -1,7 +1,7 @@
 """Texts of the world: observation, possible actions, prompt; parsing of typed actions."""
 
 from magellan.core.errors import InputError
-from magellan.worlds.little_zoo.world import (
+from magellan.worlds.little_zoo.dynamics import (
     FREE,
     GO_TO,
     GRASP_ACTION,

@@ -7,10 +7,7 @@ import numpy as np
 
 from magellan.worlds.base import GoalSet, PromptParts
 from magellan.worlds.little_zoo.codes import SPLITS, decode
-from magellan.worlds.little_zoo.goals import GoalSpace
-from magellan.worlds.little_zoo.text import initial_prompt, observation, prompt
-from magellan.worlds.little_zoo.vocabulary import NUM_TRAIN, OBJECTS, WATER, display_name
-from magellan.worlds.little_zoo.world import (
+from magellan.worlds.little_zoo.dynamics import (
     FREE,
     GO_TO,
     GRASP_ACTION,
@@ -23,6 +20,9 @@ from magellan.worlds.little_zoo.world import (
     State,
     goal_text,
 )
+from magellan.worlds.little_zoo.goals import GoalSpace
+from magellan.worlds.little_zoo.text import initial_prompt, observation, prompt
+from magellan.worlds.little_zoo.vocabulary import NUM_TRAIN, OBJECTS, WATER, display_name
 
 
 class ZooParts(PromptParts):

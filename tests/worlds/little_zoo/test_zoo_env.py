@@ -11,9 +11,9 @@ from gymnasium.wrappers.vector import DictInfoToList
 
 from magellan.core.errors import InputError
 from magellan.worlds.little_zoo import Goal, LittleZoo, LittleZooVector
+from magellan.worlds.little_zoo.dynamics import START_ON_OBJECT
 from magellan.worlds.little_zoo.env import draw_start
 from magellan.worlds.little_zoo.vocabulary import KIND_OF, KINDS, display_name
-from magellan.worlds.little_zoo.world import START_ON_OBJECT
 from tests.runs import refusal
 
 LION = {"goal": "Grow lion", "objects": ["lion", "water", "cow", "carrot"], "standing_on": -1}

@@ -10,10 +10,16 @@ from magellan.core.errors import InputError
 from magellan.worlds import WORLDS
 from magellan.worlds.little_zoo import CATEGORIES, FEASIBLE, GoalSpace, WholeSpace, parse_goal_space
 from magellan.worlds.little_zoo.codes import SPLITS, categories_of, decode
+from magellan.worlds.little_zoo.dynamics import (
+    horizon,
+    initial_state,
+    parse_goal,
+    reached,
+    transition,
+)
 from magellan.worlds.little_zoo.goals import draw_codes
 from magellan.worlds.little_zoo.text import possible_actions, resolve
 from magellan.worlds.little_zoo.vocabulary import object_id
-from magellan.worlds.little_zoo.world import horizon, initial_state, parse_goal, reached, transition
 from tests.snippets import run_program
 
 TOTALS = {

@@ -1,4 +1,4 @@
-"""Progress of a run: a bar or lines on the terminal, and curves in TensorBoard.
+"""What a run shows of itself: a bar or lines on the terminal, and curves in TensorBoard.
 
 They do not affect the tables of a run.
 """

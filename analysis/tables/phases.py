@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from analysis.tables.grid import RUN_COLUMNS
+from analysis.tables.grid import RUN_COLUMNS, Run, run_of
 from analysis.tables.results import Results, rows_where
 from magellan.core.columns import PHASE
 
@@ -39,6 +39,48 @@ class OnePhase(NamedTuple):
     replaces: bool  # whether its goals differ from those of the phase before
     named: bool
     results: Results  # its rows
+
+
+def _begun_again(results: Results) -> dict[Run, Run]:
+    """Runs that began where an earlier one of the plan did: that one."""
+    firsts: dict[Any, Run] = {}
+    begun = {run_of(run): run.get("started_from") for run in results.manifest["runs"]}
+    same = {
+        run: firsts.setdefault((start.get("run"), start.get("checkpoint")), run)
+        for run, start in begun.items()
+        if start and results.has_phases
+    }
+    return {run: first for run, first in same.items() if run != first}
+
+
+def beginnings_once(results: Results) -> Results:
+    """Without the first phase of runs where an earlier run began with the same rows."""
+    again = _begun_again(results)
+    named = [tuple(run) for run in again]
+    tables = {
+        name: frame[~(pd.MultiIndex.from_frame(frame[RUNS]).isin(named) & (frame[PHASE] == 1))]
+        for name, frame in results.tables.items()
+        if again
+    }
+    once = Results(tables, results.manifest)
+    whole = beginnings_everywhere(once).tables
+    same = again and all(frame.equals(whole[name]) for name, frame in results.tables.items())
+    return once if same else results
+
+
+def beginnings_everywhere(results: Results) -> Results:
+    """With the first phase of all runs: the opposite of `beginnings_once`."""
+    again, tables = _begun_again(results), {}
+    for name, frame in results.tables.items():
+        rows = dict(iter(frame.groupby(RUNS, sort=False)))
+        for run, first in again.items():
+            own, others = rows.get(run, frame[:0]), rows.get(first, frame[:0])
+            if not (own[PHASE] == 1).any():
+                beginning = others[others[PHASE] == 1].assign(**run._asdict())
+                rows[run] = pd.concat([beginning, own])
+        listed = [rows[run] for run in results.runs if run in rows]
+        tables[name] = pd.concat(listed, ignore_index=True) if again and listed else frame
+    return Results(tables, results.manifest)
 
 
 def last_phase(results: Results) -> Results:

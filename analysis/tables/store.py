@@ -24,7 +24,7 @@ from analysis.tables.manifests import (
     read_combined_manifest,
     read_run_manifest,
 )
-from analysis.tables.phases import last_phase
+from analysis.tables.phases import beginnings_everywhere, beginnings_once, last_phase
 from analysis.tables.reading import read_table
 from analysis.tables.results import TABLES, Results, rows_where
 from magellan.config import PlannedRun, counted, grid, load_experiment, resolve_run
@@ -169,6 +169,8 @@ def _stack(name: str, runs: Iterable[FinishedRun]) -> pd.DataFrame:
 def write(results: Results, folder: Path) -> None:
     """Write tables atomically, the manifest last: a folder with one is complete."""
     folder.mkdir(parents=True, exist_ok=True)
+    if "runs" in results.manifest:
+        results = beginnings_once(results)
     for name, frame in results.tables.items():
         text = frame.to_csv(index=False, lineterminator="\n")
         write_atomically(folder / f"{name}.csv", text.encode())
@@ -191,7 +193,7 @@ def load_whole(folder: Path) -> Results:
     manifest = read_combined_manifest(folder)
     categories = categories_of(manifest["runs"][0])
     tables = {name: read_table(folder, name, categories, combined=True) for name in TABLES}
-    results = Results(tables, manifest)
+    results = beginnings_everywhere(Results(tables, manifest))
     if others := [load_whole(folder.parent / name) for name in manifest.pop(SHARED, ())]:
         results = _joined(manifest, [results, *others])
     diagnose(results)

@@ -201,3 +201,29 @@ def test_success_that_is_equal_by_chance_is_not_taken_for_a_phase_that_all_share
     phases = each_phase(last_phase(synthetic.with_tables(whole, evaluation=evaluation)))
     shared = [is_shared(phase, curves(phase.results, synthetic.GOAL_SPACE)) for phase in phases]
     assert shared == [True, False]
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_beginning_that_several_runs_have_is_written_once(same, tmp_path):
+    results = combine(tmp_path / "runs", declared(variants={"early": PHASES["early"]}))
+    tables = {}
+    for name in results.tables:
+        parts = []
+        for run in results.runs:
+            first = run._replace(sampler="random") if same else run
+            begun, own = (results.rows_of(name, one) for one in (first, run))
+            begun = begun[begun["phase"] == 1].assign(sampler=run.sampler)
+            parts += [begun, own[own["phase"] > 1]]
+        tables[name] = pd.concat(parts, ignore_index=True)
+    runs = [
+        {**run, "started_from": {"run": str(run["seed"]), "checkpoint": "a", "made_with": []}}
+        for run in results.manifest["runs"]
+    ]
+    store.write(store.Results(tables, {**results.manifest, "runs": runs}), tmp_path / "tables")
+    loaded = store.load_whole(tmp_path / "tables")
+    for name, frame in tables.items():
+        assert loaded.tables[name].equals(frame), name
+        written = pd.read_csv(tmp_path / "tables" / f"{name}.csv")
+        begun = written[written["phase"] == 1]
+        assert set(begun["sampler"]) == ({"random"} if same else {"random", "online"})
+        assert len(written) == len(frame) - same * len(begun)

@@ -17,7 +17,8 @@ from analysis.report import claims, pictures
 from analysis.statistics import contrasts, standing
 from analysis.statistics.intervals import holm_within, percentile_estimate, sign_flip_test
 from analysis.statistics.mastery import kaplan_meier, median_time, times_of
-from analysis.statistics.matrices import settings, success_curves
+from analysis.statistics.matrices import mean_until, settings, success_curves
+from analysis.statistics.practice_shares import practised_until, run_counts
 from analysis.statistics.primary import run_means
 from analysis.studies import behaviour, estimation
 from analysis.tables import printing, store
@@ -668,6 +669,90 @@ def repaired_tests() -> str:
     return in_table(header, with_tests(rows, halves=True))
 
 
+SHARED_STEPS = 64_000
+SPACES = {
+    "0": "0-4000-800-160-32",
+    ".5": "4992-4000-800-160-32",
+    ".8": "25k",
+    ".92": "57408-4000-800-160-32",
+}
+"""Share of impossible goals -> goal space of `share`; that of .8 is the reference study's."""
+COMMITTED = {
+    "random": ("samplers", "base"),
+    "magellan": ("samplers", "base"),
+    "pcl": ("rules_long", PLAIN),
+    "fast_slow": ("rules_long", PLAIN),
+    "ek_online": ("samplers_settings", "explore_goals"),
+}
+"""Samplers of `share` -> folder and variant of their runs with a share of .8."""
+
+
+@cache
+def at_share(share: str, sampler: str) -> tuple[list[int], np.ndarray, np.ndarray]:
+    """Seeds of `share`; success of their runs on training goals, (seeds, categories, moments); and
+    steps and episodes of possible goals until then, (2, seeds, moments).
+    """
+    folder, variant = COMMITTED[sampler] if share == ".8" else ("share", PLAIN)
+    results, where = of(folder), (Algorithm(sampler, variant), SPACES[share], "train")
+    curves, steps, episodes = (
+        success_curves(results, *where, column) for column in ("success", "step", "episode")
+    )
+    counts = run_counts(results, *where[:2])[list(results.categories.feasible)]
+    seeds = [
+        seed for seed in results.seeds_of(*where[:2]) if seed in of("share").experiment["seeds"]
+    ]
+    spent = [
+        practised_until(counts.loc[seed], at).sum(axis=1)
+        for seed, at in zip(seeds, episodes[:, 0], strict=False)
+    ]
+    until = steps[0, 0] <= SHARED_STEPS
+    return (
+        seeds,
+        curves[: len(seeds), :, until],
+        np.stack([steps[: len(seeds), 0], spent])[..., until],
+    )
+
+
+def over_uniform(share: str, unit: int) -> pd.DataFrame:
+    """Mean success of uniform choice and each sampler's lead over it, by seed, over as many steps
+    (unit 0) or episodes of possible goals (1) as the shortest run of this share has.
+    """
+    runs = {sampler: at_share(share, sampler) for sampler in COMMITTED}
+    limit = min(units[unit, :, -1].min() for _, _, units in runs.values())
+    means = {
+        sampler: pd.Series(
+            [
+                np.mean([mean_until(curve, at, limit) for curve in run])
+                for run, at in zip(curves, units[unit], strict=True)
+            ],
+            seeds,
+        )
+        for sampler, (seeds, curves, units) in runs.items()
+    }
+    leads = {sampler: means[sampler] - means["random"] for sampler in [*COMMITTED][1:]}
+    return pd.DataFrame({"random": means["random"], **leads, "mean": sum(leads.values()) / 4})
+
+
+def shared() -> str:
+    """Uniform choice and leads over it at each share, over equal steps and possible episodes."""
+    rows = []
+    for unit, words in enumerate(("steps", "episodes of possible goals")):
+        for share in SPACES:
+            columns = over_uniform(share, unit)
+            cells = map(with_ends, (columns[name] for name in [*columns][1:]))
+            rows.append([words, share, f"{columns['random'].mean():.3f}", *cells])
+    header = ["at equal", "share of impossible goals", "`random`"]
+    header += [f"`{name}` minus `random`" for name in [*COMMITTED][1:]]
+    return in_table([*header, "mean lead"], rows)
+
+
+def shared_test() -> str:
+    """The one test: mean lead over equal steps at a share of .92 minus that at 0."""
+    last, first = (over_uniform(share, 0)["mean"] for share in (".92", "0"))
+    header = ["mean lead at .92 minus at 0", "difference", "halves of the seeds", "p"]
+    return in_table(header, with_tests([(["at equal steps"], last - first)], halves=True))
+
+
 DOSED_FROM = 56_000
 """Environment steps after which the arms of `dose` differ."""
 
@@ -940,6 +1025,8 @@ BLOCKS = {
     ("yoked", "yoked tests"): yoked_tests,
     ("yoked", "dosed"): dosed,
     ("yoked", "dosed tests"): dosed_tests,
+    ("share", "shared"): shared,
+    ("share", "shared test"): shared_test,
     ("repair", "repaired"): repaired,
     ("repair", "repaired tests"): repaired_tests,
     ("separated", "memory"): lambda: finding("memory", ["base", "short"], ["magellan"]),

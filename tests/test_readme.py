@@ -32,7 +32,7 @@ PAGES = [ROOT / "README.md", ROOT / "config" / "README.md", *sorted((ROOT / "doc
 DECLARED = (
     *("default", "simulated", "smollm2", "separated", "exploration", "frontier", "impossible"),
     *("craft", "craft_estimation", "estimation_long", "goal_change", "estimator_adapters"),
-    *("released", "collapse", "memory", "pretraining"),
+    *("released", "collapse", "memory", "pretraining", "share"),
 )
 """Folders of committed tables."""
 
@@ -171,6 +171,21 @@ def test_the_readme_speaks_of_other_samplers_as_the_tests_do():
     }
     tests = {split: sign_flip_test(values.to_numpy(), 0).p for split, values in lead.items()}
     assert tests["train"] >= 0.05 > tests["unseen"]
+
+
+def test_leads_shrink_with_the_share_of_impossible_goals():
+    """By the protocol: undecided whether any lead is left, as the interval holds 0 and .05."""
+    leads = {share: pages.over_uniform(share, 0)["mean"] for share in pages.SPACES}
+    means = [leads[share].mean() for share in ("0", ".8")]
+    says(
+        f"lead uniform choice by {short(means[0])} in the mean, if at all, instead of {short(means[1])}"
+    )
+    _, low, high = sign_flip_test(leads["0"].to_numpy()).interval
+    assert low < 0 < 0.05 < high
+    more = leads[".92"] - leads["0"]
+    assert len(more) == 6
+    assert (more > 0).all()
+    assert sign_flip_test(more.to_numpy()).p < 0.05
 
 
 def test_shares_alone_have_magellans_success():

@@ -177,9 +177,8 @@ def test_leads_shrink_with_the_share_of_impossible_goals():
     """By the protocol: undecided whether any lead is left, as the interval holds 0 and .05."""
     leads = {share: pages.over_uniform(share, 0)["mean"] for share in pages.SPACES}
     means = [leads[share].mean() for share in ("0", ".8")]
-    says(
-        f"lead uniform choice by {short(means[0])} in the mean, if at all, instead of {short(means[1])}"
-    )
+    first, last = map(short, means)
+    says(f"lead uniform choice by {first} in the mean, if at all, instead of {last}")
     _, low, high = sign_flip_test(leads["0"].to_numpy()).interval
     assert low < 0 < 0.05 < high
     more = leads[".92"] - leads["0"]

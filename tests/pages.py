@@ -736,14 +736,13 @@ def over_uniform(share: str, unit: int) -> pd.DataFrame:
 def shared() -> str:
     """Uniform choice and leads over it at each share, over equal steps and possible episodes."""
     rows = []
-    for unit, words in enumerate(("steps", "episodes of possible goals")):
+    for unit, words in enumerate(("steps", "episodes")):
         for share in SPACES:
             columns = over_uniform(share, unit)
             cells = map(with_ends, (columns[name] for name in [*columns][1:]))
             rows.append([words, share, f"{columns['random'].mean():.3f}", *cells])
-    header = ["at equal", "share of impossible goals", "`random`"]
-    header += [f"`{name}` minus `random`" for name in [*COMMITTED][1:]]
-    return in_table([*header, "mean lead"], rows)
+    header = ["at equal", "share impossible", *(f"`{name}`" for name in COMMITTED), "mean lead"]
+    return in_table(header, rows)
 
 
 def shared_test() -> str:

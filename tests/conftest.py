@@ -37,8 +37,8 @@ settings.load_profile("same examples every time")
 
 
 def pytest_collection_finish() -> None:
-    """Keep what the test modules have imported out of garbage collections, which then take a tenth
-    of their time; statsmodels asks for one in each correction of p values.
+    """Keep what the test modules have imported out of garbage collections: statsmodels asks for one
+    in each correction of p values.
     """
     gc.collect()
     gc.freeze()

@@ -688,29 +688,23 @@ COMMITTED = {
 
 
 @cache
-def at_share(share: str, sampler: str) -> tuple[list[int], np.ndarray, np.ndarray]:
-    """Seeds of `share`; success of their runs on training goals, (seeds, categories, moments); and
-    steps and episodes of possible goals until then, (2, seeds, moments).
+def at_share(share: str, sampler: str) -> dict[int, tuple[np.ndarray, list[np.ndarray]]]:
+    """Of each run of `share`, by seed: success on training goals, (categories, moments), and steps
+    and episodes of possible goals until then, (moments,) each.
     """
     folder, variant = COMMITTED[sampler] if share == ".8" else ("share", PLAIN)
-    results, where = of(folder), (Algorithm(sampler, variant), SPACES[share], "train")
+    results, where = of(folder), (Algorithm(sampler, variant), SPACES[share])
     curves, steps, episodes = (
-        success_curves(results, *where, column) for column in ("success", "step", "episode")
+        success_curves(results, *where, "train", column)
+        for column in ("success", "step", "episode")
     )
-    counts = run_counts(results, *where[:2])[list(results.categories.feasible)]
-    seeds = [
-        seed for seed in results.seeds_of(*where[:2]) if seed in of("share").experiment["seeds"]
-    ]
-    spent = [
-        practised_until(counts.loc[seed], at).sum(axis=1)
-        for seed, at in zip(seeds, episodes[:, 0], strict=False)
-    ]
-    until = steps[0, 0] <= SHARED_STEPS
-    return (
-        seeds,
-        curves[: len(seeds), :, until],
-        np.stack([steps[: len(seeds), 0], spent])[..., until],
-    )
+    counts, runs = run_counts(results, *where)[list(results.categories.feasible)], {}
+    for place, seed in enumerate(results.seeds_of(*where)):
+        if seed in of("share").experiment["seeds"]:
+            units = [steps[place, 0], practised_until(counts.loc[seed], episodes[place, 0]).sum(1)]
+            until = units[0] <= SHARED_STEPS
+            runs[seed] = curves[place][:, until], [unit[until] for unit in units]
+    return runs
 
 
 def over_uniform(share: str, unit: int) -> pd.DataFrame:
@@ -718,19 +712,18 @@ def over_uniform(share: str, unit: int) -> pd.DataFrame:
     (unit 0) or episodes of possible goals (1) as the shortest run of this share has.
     """
     runs = {sampler: at_share(share, sampler) for sampler in COMMITTED}
-    limit = min(units[unit, :, -1].min() for _, _, units in runs.values())
-    means = {
-        sampler: pd.Series(
-            [
-                np.mean([mean_until(curve, at, limit) for curve in run])
-                for run, at in zip(curves, units[unit], strict=True)
-            ],
-            seeds,
-        )
-        for sampler, (seeds, curves, units) in runs.items()
-    }
-    leads = {sampler: means[sampler] - means["random"] for sampler in [*COMMITTED][1:]}
-    return pd.DataFrame({"random": means["random"], **leads, "mean": sum(leads.values()) / 4})
+    limit = min(units[unit][-1] for own in runs.values() for _, units in own.values())
+    means = pd.DataFrame(
+        {
+            sampler: {
+                seed: np.mean([mean_until(curve, units[unit], limit) for curve in curves])
+                for seed, (curves, units) in own.items()
+            }
+            for sampler, own in runs.items()
+        }
+    )
+    leads = means.drop(columns="random").sub(means["random"], axis=0)
+    return pd.concat([means["random"], leads.assign(mean=leads.mean(axis=1))], axis=1)
 
 
 def shared() -> str:

@@ -178,7 +178,7 @@ def test_leads_shrink_with_the_share_of_impossible_goals():
     leads = {share: pages.over_uniform(share, 0)["mean"] for share in pages.SPACES}
     means = [leads[share].mean() for share in ("0", ".8")]
     first, last = map(short, means)
-    says(f"lead uniform choice by {first} in the mean, if at all, instead of {last}")
+    says(f"lead uniform choice by {first} in the mean, if at all, not {last}")
     _, low, high = sign_flip_test(leads["0"].to_numpy()).interval
     assert low < 0 < 0.05 < high
     more = leads[".92"] - leads["0"]

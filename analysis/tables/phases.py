@@ -44,42 +44,51 @@ class OnePhase(NamedTuple):
 def _begun_again(results: Results) -> dict[Run, Run]:
     """Runs that began where an earlier one of the plan did: that one."""
     firsts: dict[Any, Run] = {}
-    begun = {run_of(run): run.get("started_from") for run in results.manifest["runs"]}
-    same = {
-        run: firsts.setdefault((start.get("run"), start.get("checkpoint")), run)
-        for run, start in begun.items()
-        if start and results.has_phases
-    }
-    return {run: first for run, first in same.items() if run != first}
+    again: dict[Run, Run] = {}
+    for manifest in results.manifest["runs"]:
+        start, run = manifest.get("started_from"), run_of(manifest)
+        if start and all(PHASE in frame.columns for frame in results.tables.values()):
+            first = firsts.setdefault((start.get("run"), start.get("checkpoint")), run)
+            again |= {run: first} if first != run else {}
+    return again
 
 
 def beginnings_once(results: Results) -> Results:
     """Without the first phase of runs where an earlier run began with the same rows."""
-    again = _begun_again(results)
-    named = [tuple(run) for run in again]
+    if not (again := [tuple(run) for run in _begun_again(results)]):
+        return results
     tables = {
-        name: frame[~(pd.MultiIndex.from_frame(frame[RUNS]).isin(named) & (frame[PHASE] == 1))]
+        name: frame[~(pd.MultiIndex.from_frame(frame[RUNS]).isin(again) & (frame[PHASE] == 1))]
         for name, frame in results.tables.items()
-        if again
     }
     once = Results(tables, results.manifest)
     whole = beginnings_everywhere(once).tables
-    same = again and all(frame.equals(whole[name]) for name, frame in results.tables.items())
+    same = all(frame.equals(whole[name]) for name, frame in results.tables.items())
     return once if same else results
 
 
 def beginnings_everywhere(results: Results) -> Results:
     """With the first phase of all runs: the opposite of `beginnings_once`."""
-    again, tables = _begun_again(results), {}
-    for name, frame in results.tables.items():
-        rows = dict(iter(frame.groupby(RUNS, sort=False)))
-        for run, first in again.items():
-            own, others = rows.get(run, frame[:0]), rows.get(first, frame[:0])
-            if not (own[PHASE] == 1).any():
-                beginning = others[others[PHASE] == 1].assign(**run._asdict())
-                rows[run] = pd.concat([beginning, own])
-        listed = [rows[run] for run in results.runs if run in rows]
-        tables[name] = pd.concat(listed, ignore_index=True) if again and listed else frame
+    first_of = {
+        run: first
+        for run, first in _begun_again(results).items()
+        if not (results.rows_of("evaluation", run)[PHASE] == 1).any()
+    }
+    if not first_of:
+        return results
+
+    def rows(name: str, run: Run) -> Iterator[pd.DataFrame]:
+        if run in first_of:
+            beginning = results.rows_of(name, first_of[run])
+            yield beginning[beginning[PHASE] == 1].assign(**run._asdict())
+        yield results.rows_of(name, run)
+
+    tables = {
+        name: pd.concat(
+            [each for run in results.runs for each in rows(name, run)], ignore_index=True
+        )
+        for name in results.tables
+    }
     return Results(tables, results.manifest)
 
 

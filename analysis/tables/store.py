@@ -26,7 +26,7 @@ from analysis.tables.manifests import (
 )
 from analysis.tables.phases import beginnings_everywhere, beginnings_once, last_phase
 from analysis.tables.reading import read_table
-from analysis.tables.results import TABLES, Results, rows_where
+from analysis.tables.results import TABLES, Results
 from magellan.config import PlannedRun, counted, grid, load_experiment, resolve_run
 from magellan.config.grid import run_path, variants_of
 from magellan.config.schema import ExperimentConfig
@@ -239,14 +239,8 @@ def _joined(manifest: Mapping[str, Any], sources: Sequence[Results]) -> Results:
     """The planned runs that the sources have, under the plan's names and in its order."""
     found: dict[str, tuple[Mapping[str, Any], dict[str, pd.DataFrame]]] = {}
     for source in sources:
-        frames = {
-            name: dict(iter(frame.groupby(list(RUN_COLUMNS), sort=False)))
-            for name, frame in source.tables.items()
-        }
         for run in source.manifest["runs"]:
-            rows = {
-                name: frames[name].get(run_of(run), source.tables[name].iloc[:0]) for name in frames
-            }
+            rows = {name: source.rows_of(name, run_of(run)) for name in source.tables}
             found.setdefault(run["identity"], (run, rows))
     plan = [entry for entry in manifest["plan"] if entry["identity"] in found]
     parts = [(entry["variant"], *found[entry["identity"]]) for entry in plan]
@@ -278,10 +272,9 @@ def unpack(source: Path, target: Path) -> tuple[int, int]:
         folder = target / run_path(*names)
         if (folder / MANIFEST).exists():
             continue
-        where = run_of(manifest)._asdict()
         tables = {
-            name: rows_where(frame, **where).drop(columns=list(RUN_COLUMNS))
-            for name, frame in results.tables.items()
+            name: results.rows_of(name, run_of(manifest)).drop(columns=list(RUN_COLUMNS))
+            for name in results.tables
         }
         own = {key: value for key, value in manifest.items() if key != "variant"}
         write(Results(tables, own), folder)

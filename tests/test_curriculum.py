@@ -239,6 +239,10 @@ CASES = {
     ).admitted([0, 1], [1.0, 0.0], lambda groups: np.array([True])),
     "n: 13 is not allowed; allowed: 0 to 12, the goals": lambda: make("random").sample(13, False),
     "outcomes: shapes of goals, success": lambda: make("random").update([1], [0, 1]),
+    "success: 'x' is not allowed; allowed: numbers": lambda: make("random").update(
+        [0, 1], [0.5, "x"]
+    ),
+    "indices: 0 stands beside names": lambda: make("random").update([0, "grow cow"], [1, 1]),
     "indices: 'grow tiger' is not a goal": lambda: make("random").update(["grow tiger"], [1]),
     "n: 2.5 is not allowed; allowed: a whole number >= 0": lambda: make("random").sample(2.5),
     "impossible: ['grows'] is not allowed": lambda: make("random", impossible=["grows"]),
@@ -276,6 +280,7 @@ def test_a_refused_state_changes_nothing(name: str) -> None:
     curriculum, twin = make(name), make(name)
     for each in (curriculum, twin):
         practise(each, 6)
+        each.update([0, 0], [0.0, 1e19], [0.0, 0.0])
     for part in ("episodes", "heard", "state", "estimators", "added"):
         for wrong in ({}, None, 3.5, [["x"]]):
             unread = part == "estimators" and not curriculum._estimators.by_name
@@ -380,6 +385,15 @@ def test_a_group_of_answers_is_one_outcome(
     np.testing.assert_allclose(curriculum.probabilities(), expected, atol=1e-12)
 
 
+def test_a_mixture_fitted_to_practice_stays_when_goals_come() -> None:
+    curriculum = make("alp_gmm")
+    practise(curriculum, 30)
+    known = curriculum.probabilities() - 0.2 / 12  # a fifth of draws is uniform
+    assert np.ptp(known) > 0.01
+    curriculum.add(["grow tiger"], ["grow"])
+    np.testing.assert_allclose(curriculum.probabilities() - 0.2 / 13, [*known, 0], atol=1e-12)
+
+
 @pytest.mark.parametrize("solved", [0.7, -0.1])
 @pytest.mark.parametrize("kind", ["bfloat16", "float32", "float64", "sum", "list"])
 def test_a_reward_that_equals_the_threshold_in_its_format_is_a_success(
@@ -395,6 +409,30 @@ def test_a_reward_that_equals_the_threshold_in_its_format_is_a_success(
     curriculum = Curriculum(["a", "b"], "online", solved=solved)
     curriculum.update([0] * 4 + [1] * 4, [*rewards, *[solved - 0.05 * abs(solved) - 1e-3] * 4])
     np.testing.assert_array_equal(curriculum.competence()[0], [1.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("rewards", "solved", "kind"),
+    [
+        ([0.99609375, 1.0], 1.0, "bfloat16"),  # neighbours
+        ([0.99951171875, 1.0], 1.0, "float16"),
+        ([-0.1, 30.0], 0.0, "bfloat16"),
+        ([-4e-4, 1000.0], 0.0, "float64"),
+    ],
+)
+def test_a_reward_below_the_threshold_is_a_failure_beside_any_other(
+    rewards: Any, solved: float, kind: str
+) -> None:
+    curriculum = Curriculum(["a", "b"], "online", solved=solved)
+    rewards = torch.tensor(rewards, dtype=getattr(torch, kind))
+    curriculum.update([0] * 4 + [1] * 4, rewards.repeat_interleave(4))
+    assert curriculum.competence()[0].tolist() == [0.0, 1.0]
+
+
+def test_goals_may_have_their_texts_as_keys() -> None:
+    curriculum = Curriculum(["a", "b"], "online", keys=["a", "c"])
+    curriculum.update(["a", "b", "c"], [1, 1, 1])
+    assert curriculum.metrics()["mastered"] == 1.0
 
 
 def test_a_threshold_that_no_reward_reaches_is_said_once() -> None:

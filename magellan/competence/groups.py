@@ -14,20 +14,18 @@ def grouped(
     goals: np.ndarray,
     rewards: np.ndarray,
     solved: float = 1.0,
-    rounding: float = 0.0,
     advantage: np.ndarray | None = None,
     explored: np.ndarray | None = None,
 ) -> Outcomes:
     """Answers (m,), in any order, as one outcome a goal.
 
-    solved: smallest reward that is a success.
-    rounding: relative error of the rewards' format, if coarser than float32.
+    solved: smallest reward that is a success, up to the rounding of float32: of its size, or, if it
+        is 0, of the largest reward, at most of 1.
     advantage: of each; None: none.
     explored: see `Outcomes`; a goal has the largest of its answers.
     """
-    near = max(TOLERANCE, rounding)
-    scale = abs(solved) or np.abs(rewards).max(initial=0.0)
-    succeeded = rewards >= solved - near * scale
+    scale = abs(solved) or min(1.0, np.abs(rewards).max(initial=0.0))
+    succeeded = rewards >= solved - TOLERANCE * scale
     # The sums below must not depend on the order of answers, not even by rounding.
     order = np.lexsort([rewards if advantage is None else advantage, rewards, goals])
     rows, begins, counts = np.unique(goals[order], return_index=True, return_counts=True)

@@ -76,11 +76,17 @@ def plain(values: Any) -> Any:
     return math.nan if values is None else values
 
 
-def rounding_of(values: Any) -> float:
-    """Relative error of numbers in their format, if it is coarser than float32; otherwise 0."""
+DIGITS = {"bfloat16": 8, "float16": 11}
+"""Binary digits of formats that are coarser than float32."""
+
+
+def in_format_of(values: Any, threshold: float) -> float:
+    """A threshold as numbers have it that equal it in the format of these values; never above."""
     listed = values if isinstance(values, list | tuple) else [values]
     formats = {str(getattr(value, "dtype", "")).removeprefix("torch.") for value in listed}
-    return max({"bfloat16": 2.0**-8, "float16": 2.0**-11}.get(name, 0.0) for name in [*formats, ""])
+    mantissa, exponent = math.frexp(threshold)
+    scales = (2.0 ** DIGITS[name] for name in formats & DIGITS.keys())
+    return min([threshold, *(math.ldexp(round(mantissa * x) / x, exponent) for x in scales)])
 
 
 def numbers(name: str, values: Any) -> np.ndarray:
@@ -92,7 +98,9 @@ def numbers(name: str, values: Any) -> np.ndarray:
     if numbers.dtype == object:
         numbers = np.array([math.nan if value is None else value for value in numbers])
     if numbers.dtype.kind not in "biuf" and len(numbers):
-        raise not_allowed(name, numbers.tolist()[0], "numbers")
+        listed = values if isinstance(values, list | tuple) else numbers.tolist()
+        strange = (value for value in listed if np.asarray(plain(value)).dtype.kind not in "biuf")
+        raise not_allowed(name, next(strange), "numbers")
     return numbers.astype(np.float64)
 
 

@@ -23,8 +23,8 @@ from magellan.curriculum.answers import (
     check_length,
     checked_gate,
     group_advantages,
+    in_format_of,
     numbers,
-    rounding_of,
 )
 from magellan.curriculum.build import (
     Settings,
@@ -198,8 +198,8 @@ class Curriculum:
                     f"outcomes: advantage {shown(advantages.tolist())}; must be {came.sum()} "
                     "finite numbers >= 0"
                 )
-        rounding = rounding_of(success)
-        outcomes = grouped(goals[came], rewards[came], self.solved, rounding, advantages)
+        solved = in_format_of(success, self.solved)
+        outcomes = grouped(goals[came], rewards[came], solved, advantages)
         self.sampler.update(outcomes)
         self._episodes += int(came.sum())
         self._estimators.update(outcomes)
@@ -222,7 +222,7 @@ class Curriculum:
         """
         passes = checked_gate(gate)
         goals, rewards, came = self._answers(indices, success)
-        groups = grouped(goals[came], rewards[came], self.solved, rounding_of(success))
+        groups = grouped(goals[came], rewards[came], in_format_of(success, self.solved))
         return came & np.isin(goals, admitted_by(passes, groups))
 
     def _answers(self, indices: Any, success: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -43,11 +43,12 @@ class Goals:
         allowed = f"0 to {len(self) - 1}, or the texts or keys of goals"
         listed = [indices] if isinstance(indices, str) else indices
         if any(isinstance(name, str) for name in listed):
-            named = Counter([*self.texts, *(key for key in self.keys if key is not None)])
-            rows = {
-                name: row for names in (self.texts, self.keys) for row, name in enumerate(names)
-            }
+            pairs = {pair for names in (self.texts, self.keys) for pair in enumerate(names)}
+            named, rows = Counter(name for _, name in pairs), {name: row for row, name in pairs}
             for name in listed:
+                if not isinstance(name, str):
+                    both = f"{shown(name)} stands beside names"
+                    raise InputError(f"indices: {both}; allowed: all rows, or all names")
                 if named[name] != 1:
                     which = f"a name of {named[name]} goals" if named[name] else "not a goal"
                     raise InputError(f"indices: {shown(name)} is {which}; allowed: {allowed}")

@@ -120,5 +120,6 @@ class Heard:
         self.n_lost = int(state["n_lost"])
         for name in self.ARRAYS:
             own = getattr(self, name)
-            saved = checked_numbers(np.asarray(state[name]) + 0.0, name, own.shape)
+            most = np.inf if name == "spread" else 2**62
+            saved = checked_numbers(np.asarray(state[name]) + 0.0, name, own.shape, 0, most)
             setattr(self, name, saved.astype(own.dtype))

@@ -69,19 +69,27 @@ class CurriculumSampler(TaskSampler):
         trained = (trace for episode in group for trace in episode.traces if trace.agent.trainable)
         rewards = [None if trace.has_error else float(trace.reward) for trace in trained]
         self._waiting.append((self._row_of[key], rewards or [None]))
-        if len(self._waiting) == self._groups_per_step:
-            rows = [row for row, rewards in self._waiting for _ in rewards]
-            self.curriculum.update(rows, [r for _, rewards in self._waiting for r in rewards])
-            self._waiting = []
+        if len(self._waiting) >= self._groups_per_step:
+            groups, self._waiting = self._waiting, []
+            rows = [row for row, rewards in groups for _ in rewards]
+            self.curriculum.update(rows, [r for _, rewards in groups for r in rewards])
 
     def state_dict(self) -> dict[str, Any]:
         """The curriculum, and groups of a step that is not complete."""
-        return {"curriculum": self.curriculum.state_dict(), "waiting": self._waiting}
+        return {"curriculum": self.curriculum.state_dict(), "waiting": self._waiting.copy()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Restore a `state_dict`."""
+        """Restore a `state_dict`.
+
+        Raises:
+            InputError: as `Curriculum.load_state_dict`, or a waiting group of no task.
+        """
+        waiting = [(int(row), list(rewards)) for row, rewards in state_dict["waiting"]]
+        for row, _ in waiting:
+            if row not in range(len(self.tasks)):
+                raise not_allowed("waiting: row", row, f"0 to {len(self.tasks) - 1}")
         self.curriculum.load_state_dict(state_dict["curriculum"])
-        self._waiting = [(int(row), list(rewards)) for row, rewards in state_dict["waiting"]]
+        self._waiting = waiting
 
     def metrics(self) -> dict[str, float]:
         """Those of the curriculum; prime-rl logs them under `curriculum/ENVIRONMENT/sampler`."""

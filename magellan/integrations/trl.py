@@ -138,6 +138,7 @@ class CurriculumMixin(Trainer):
         @functools.wraps(judge)
         def reward(**arguments: Any) -> Any:
             rewards = judge(**arguments)
+            rewards = rewards if hasattr(rewards, "__len__") else list(rewards)
             if self.model.training:
                 own = [r.detach().cpu() if isinstance(r, torch.Tensor) else r for r in rewards]
                 self._unreported.append((list(arguments[COLUMN]), own))
@@ -278,7 +279,7 @@ def _warn_of_lost_answers(args: Any) -> None:
     steps = args.save_steps
     if steps < 1 and args.max_steps > 0:  # a share of all steps
         steps = math.ceil(steps * args.max_steps)
-    if steps % every:
+    if every > 1 and steps % every:
         warnings.warn(
             f"save_steps: at {args.save_steps} checkpoints lose answers that are still in use, so "
             f"a resumed run differs from an uninterrupted one; allowed: a multiple of {every}",

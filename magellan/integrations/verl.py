@@ -17,8 +17,6 @@ import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import numpy as np
-
 try:
     from verl.experimental.dataset.sampler import AbstractCurriculumSampler as Sampler
 except ImportError:  # from verl 0.8 on
@@ -80,10 +78,10 @@ class CurriculumSampler(Sampler):
 
     def update(self, batch: Any) -> None:
         """Learn from the answers of a step, a `DataProto`: verl 0.5 to 0.7 call this."""
-        scores = np.asarray(batch.batch["token_level_scores"].sum(-1))
+        scores = batch.batch["token_level_scores"].sum(-1)
         self.record(batch.non_tensor_batch["extra_info"], scores)
 
-    def record(self, extra_info: Iterable[Mapping[str, Any]], scores: np.ndarray) -> list[int]:
+    def record(self, extra_info: Iterable[Mapping[str, Any]], scores: Any) -> list[int]:
         """Learn from answers, given the `extra_info` of their rows, and their scores: (answers,).
 
         Returns: the row of each.

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
+import torch
 import transfer_queue
 from tensordict import TensorDict
 from torchdata.stateful_dataloader import StatefulDataLoader
@@ -73,7 +73,7 @@ class CurriculumTrainer(PPOTrainerSync):
             partition_id=batch.partition_id,
             select_fields=["extra_info", "rm_scores"],
         )
-        scores = np.array([score.sum().item() for score in data["rm_scores"].unbind()])
+        scores = torch.stack([score.sum() for score in data["rm_scores"].unbind()])
         goals = self.curriculum_sampler.record(list(data["extra_info"]), scores)
         curriculum = self.curriculum_sampler.curriculum
         metrics.update(curriculum.metrics("curriculum/"))

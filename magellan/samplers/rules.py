@@ -57,7 +57,8 @@ class Rule:
         """Create the rule's memory: arrays, as attributes.
 
         They are saved in every checkpoint. When the goal space changes, arrays of length n_arms
-        keep their values for goals in both spaces, those of `shared` all.
+        keep their values for goals in both spaces, those of `shared` all, as do all others when
+        goals are only added.
         """
 
     def observe(self, arm: int, success: float, advantage: float) -> None:
@@ -206,14 +207,15 @@ class RuleChoice(Choice):
         stay = source >= 0
         pairs = [(self._tries, former._tries), (self._last, former._last)]
         new, old = self._rule.memory(), former._rule.memory()
-        pairs += [
-            (new[name], old[name])
-            for name in new.keys() - {*self._rule.shared}
-            if new[name].shape[:1] == stay.shape and old[name].shape[:1] == former._tries.shape
-        ]
+        whole, added = {*self._rule.shared}, np.array_equal(source[stay], range(len(former._tries)))
+        for name in new.keys() - whole:
+            if new[name].shape[:1] == stay.shape and old[name].shape[:1] == former._tries.shape:
+                pairs.append((new[name], old[name]))
+            elif added and new[name].shape == old[name].shape:
+                whole.add(name)
         for new_array, old_array in pairs:
             new_array[stay] = old_array[source[stay]]
-        for name in self._rule.shared:
+        for name in whole:
             new[name][...] = old[name]
 
     def state_dict(self) -> dict[str, Any]:

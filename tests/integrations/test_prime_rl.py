@@ -84,6 +84,19 @@ def test_it_practises_what_it_can_learn_and_goes_on_where_it_stopped(made: Any, 
     assert all(isinstance(value, float) for value in first.metrics().values())
 
 
+def test_a_resumed_one_with_smaller_steps_goes_on_learning(made: Any) -> None:
+    first, again = (made(TASKS, groups_per_step=n, sampler="random") for n in (8, 4))
+    practise(first, 7)
+    state = first.state_dict()
+    practise(first, 1)
+    assert len(state["waiting"]) == 7
+    again.load_state_dict(state)
+    practise(again, 5)
+    assert again.curriculum.sampler.step == 2
+    with pytest.raises(InputError, match=r"^waiting: row: 99 is not allowed; allowed: 0 to"):
+        again.load_state_dict({**state, "waiting": [(99, [1.0])]})
+
+
 def test_groups_of_a_step_are_learnt_from_in_any_order(made: Any) -> None:
     groups = [group(TASKS[n], [1.0, 0.0, float(n > 5)]) for n in (8, 2, 5, 9)]
     chances = []

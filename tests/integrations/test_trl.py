@@ -157,13 +157,16 @@ def test_a_curriculum_gets_each_answer_once_and_draws_by_it(hook: Any, tmp_path:
     assert grpo.logged["curriculum/coverage"] == grpo.curriculum.metrics()["coverage"] > 0
 
 
-@pytest.mark.parametrize(("strategy", "warned"), [("steps", True), ("epoch", False)])
+@pytest.mark.parametrize(
+    ("strategy", "at", "generation", "warned"),
+    [("steps", 5, 4, True), ("epoch", 5, 4, False), ("steps", 0.1, 1, False)],
+)
 def test_checkpoints_between_two_generations_are_warned_of(
-    hook: Any, tmp_path: Path, strategy: str, warned: bool
+    hook: Any, tmp_path: Path, strategy: str, at: float, generation: int, warned: bool
 ) -> None:
-    """Answers are generated every 4 * 2 passes, and a step has two of them."""
-    saves = {"save_strategy": strategy, "save_steps": 5, "max_steps": -1, "num_iterations": 2}
-    saves |= {"gradient_accumulation_steps": 2, "steps_per_generation": 4}
+    """Answers are generated every `generation` * 2 passes, and a step has two of them."""
+    saves = {"save_strategy": strategy, "save_steps": at, "max_steps": -1, "num_iterations": 2}
+    saves |= {"gradient_accumulation_steps": 2, "steps_per_generation": generation}
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         trainer(hook, tmp_path, saves=saves)
@@ -182,7 +185,12 @@ def test_the_judge_is_the_one_that_is_named(hook: Any, tmp_path: Path) -> None:
     def partly(goal: list[int], **_: Any) -> list[float]:
         return [0.5 for _ in goal]
 
-    grpo = trainer(hook, tmp_path, reward_funcs=[partly, small], judge=1, solved=0.25)
+    def one_by_one(**arguments: Any) -> Iterator[float | None]:
+        yield from small(**arguments)
+
+    grpo = trainer(hook, tmp_path, reward_funcs=[partly, one_by_one], judge=1, solved=0.25)
+    assert list(grpo.reward_funcs[1](goal=[3, 14])) == [None, 1.0]
+    grpo._unreported.clear()
     assert grpo.reward_funcs[0] is partly
     for _ in range(2):
         grpo.answer([1, 14])

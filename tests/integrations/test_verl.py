@@ -194,6 +194,16 @@ def test_scores_that_are_not_finite_are_lost(make_sampler: Any) -> None:
     assert chances[7] > chances[1]
 
 
+def test_scores_in_half_precision_are_read_in_their_format(make_sampler: Any) -> None:
+    sampler = make_sampler(ROWS, sampler="online", solved=0.7)
+    scores = torch.tensor([[0.0, 0.7], [0.0, 0.2]], dtype=torch.bfloat16)
+    extra = {"extra_info": [{"index": 0}, {"index": 2}]}
+    sampler.update(
+        types.SimpleNamespace(batch={"token_level_scores": scores}, non_tensor_batch=extra)
+    )
+    assert sampler.curriculum.metrics()["mastered"] == 0.5
+
+
 MASKS = ("response_mask", "loss_mask")
 
 

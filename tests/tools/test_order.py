@@ -30,9 +30,9 @@ def run(capsys, *arguments):
 
 def test_rows_come_by_falling_probability_and_keep_their_keys(tmp_path, capsys):
     """p (1 - p) of these rates: 0, 7/64, 16/64, 7/64, 0, 16/64."""
-    path = write(tmp_path, rows(id=list("abcdef"), group=list("aabbbb")))
+    path = write(tmp_path, rows(id=[*"abcde", "\ud800"], group=list("aabbbb")))
     found = run(capsys, path, "--sampler", "learnability")
-    assert [row["id"] for row in found] == ["c", "f", "b", "d", "a", "e"]
+    assert [row["id"] for row in found] == ["c", "\ud800", "b", "d", "a", "e"]
     expected = np.array([16, 16, 7, 7, 0, 0]) / 46
     np.testing.assert_allclose([row["probability"] for row in found], expected, rtol=1e-5)
     assert {*found[0]} == {"id", "group", "prompt", "rate", "probability"}

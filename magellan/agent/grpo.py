@@ -111,6 +111,20 @@ class GRPO:
             logits, _ = self._next(torch.from_numpy(chosen)[:, None].to(mask.device), mask, cache)
         return np.stack(written, 1), float(np.concatenate(entropies).mean())
 
+    @torch.no_grad()
+    def gap(self) -> float:
+        """Largest difference of logits to those of ordinary calls, relative to 1 + theirs."""
+        short, long = (np.resize([self._end, 0, 1], length) for length in (2, 5))
+        tokens, mask = self._padded([short, long])
+        _, cache = self._next(tokens, mask)
+        last = tokens.new_tensor([[0], [1]])
+        together, _ = self._next(last, torch.cat([mask, torch.ones_like(last)], 1), cache)
+        gaps = []
+        for row, text in enumerate((short, long)):
+            alone = self._model(tokens.new_tensor([[*text, row]])).logits[0, -1]
+            gaps.append(float(((together[row] - alone).abs() / (1 + alone.abs())).max()))
+        return max(gaps)
+
     def _next(self, tokens: Tensor, mask: Tensor, cache: Any = None) -> tuple[Tensor, Any]:
         """Logits of the token after `tokens`, the last ones of `mask`: (n, vocabulary); cache."""
         places = (mask.cumsum(1) - 1).clamp(min=0)[:, -tokens.shape[1] :]

@@ -61,10 +61,12 @@ class LocalBackend(Backend):
 
     def start_writing(self, settings: GrpoConfig) -> None:
         from magellan.model.loading import load_model  # imports `transformers`
+        from magellan.model.scoring_check import check_writing
 
-        device = self.backbone.device
-        model, _ = load_model(self.backbone.config.model, self._world, device)
-        self._learners["grpo"] = GRPO(model.to(device), settings)
+        name, device = self.backbone.config.model, self.backbone.device
+        model, _ = load_model(name, self._world, device)
+        writer = self._learners["grpo"] = GRPO(model.to(device), settings)
+        check_writing(name, writer)
 
     @property
     def writer(self) -> GRPO:

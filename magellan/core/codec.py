@@ -5,7 +5,7 @@ A packed state is the prompt followed by one branch per candidate action, in one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,12 @@ class PackedState:
 
     tokens: np.ndarray
     segments: np.ndarray
+
+
+def number_of_ids(tokenizer: Any) -> int:
+    """Largest token id + 1: more than the tokens, if some ids are not used."""
+    vocabulary = tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else {}
+    return 1 + max(vocabulary.values(), default=2**31 - 1)
 
 
 class Codec:
@@ -116,7 +122,7 @@ class Codec:
                 "states: the segments of one are not allowed; allowed: 0 for the prompt, then "
                 f"candidates from 1 on in order, then {PADDING}"
             )
-        size = len(self._tokenizer) if isinstance(self._tokenizer, Sized) else 2**31
+        size = number_of_ids(self._tokenizer)
         for token in tokens[(tokens < 0) | (tokens >= size)][:1].tolist():
             raise InputError(f"states: token {token} is not allowed; allowed: 0 to {size - 1}")
 

@@ -22,6 +22,7 @@ from magellan.backends.lamorel.section import (
     read_servers,
 )
 from magellan.config import RunConfig, resolve_run
+from magellan.config.identity import flat_keys
 from magellan.config.resolve import nested
 from magellan.core.errors import InputError, not_allowed, shown
 
@@ -210,12 +211,16 @@ def read(values: Mapping[str, Any]) -> Launch:
     output, loading = script.get("output_dir"), script.get("loading_path")
     if output is None:
         raise InputError(f"{SCRIPT}.output_dir: key is missing; allowed: a folder for the run")
+    for name, folder in (("output_dir", output), ("loading_path", loading)):
+        if not isinstance(folder, str | None):
+            raise not_allowed(f"{SCRIPT}.{name}", folder, "a folder, as text")
     backend = {"kind": "lamorel", "device": "cuda" if servers.on_gpu else "cpu"}
     model = {"backbone": {"model": servers.model}, "backend": backend}
-    layers = [*_layers(given), _adapter(given[MAGELLAN]), _own_keys(script), model]
+    layers, set_by = _layers(given)
+    layers += [_adapter(given[MAGELLAN]), _own_keys(script, set_by), model]
     config = resolve_run(str(script.get("preset", "paper")), layers)
     return Launch(
-        config, Path(str(output)), None if loading is None else Path(str(loading)), servers, lamorel
+        config, Path(output), None if loading is None else Path(loading), servers, lamorel
     )
 
 
@@ -253,8 +258,10 @@ def _unknown(section: str, name: Any, allowed: set[str]) -> str:
     return f"{section}.{name}: unknown key{hint}; allowed: {', '.join(sorted(allowed))}{more}"
 
 
-def _layers(given: Mapping[str, Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Layers of a run's configuration, one per name.
+def _layers(
+    given: Mapping[str, Mapping[str, Any]],
+) -> tuple[list[Mapping[str, Any]], dict[str, tuple[str, Any]]]:
+    """Layers of a run's configuration, one per name; and for each key its name and value.
 
     Raises:
         InputError: two names give a key two values.
@@ -269,13 +276,14 @@ def _layers(given: Mapping[str, Mapping[str, Any]]) -> list[Mapping[str, Any]]:
                 ours = rule.convert(names[name])
             except ValueError as error:
                 raise not_allowed(at, names[name], str(error)) from None
-            other, before = set_by.setdefault(rule.key, (at, ours))
-            if before != ours:
-                why = f" beside {other}, which sets {rule.key} to {shown(before)}"
-                raise not_allowed(at, names[name], "one of the two", why)
             weak += [nested(key.split("."), ours) for key in rule.also]
             layers.append(nested(rule.key.split("."), ours))
-    return [*weak, *layers]
+            for key, value in flat_keys(layers[-1]).items():
+                other, before = set_by.setdefault(key, (at, value))
+                if before != value:
+                    why = f" beside {other}, which sets {key} to {shown(before)}"
+                    raise not_allowed(at, names[name], "one of the two", why)
+    return [*weak, *layers], set_by
 
 
 def _adapter(given: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -289,12 +297,17 @@ def _adapter(given: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"competence": {"adapter": ADAPTERS[adapters, train]}}
 
 
-def _own_keys(script: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Keys of our own configuration, without `model` and `kind`."""
+def _own_keys(script: Mapping[str, Any], set_by: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Keys of our own configuration, but those that lamorel or a name of the files sets."""
     layer = _mapping(script.get("config", {}), f"{SCRIPT}.config")
-    for key in ("backend", "backbone"):
-        if {"kind", "model"} & set(_mapping(layer.get(key) or {}, f"{SCRIPT}.config.{key}")):
+    for section, names in (("backend", {"kind", "device"}), ("backbone", {"model"})):
+        for name in names & set(_mapping(layer.get(section) or {}, f"{SCRIPT}.config.{section}")):
             raise InputError(
-                f"{SCRIPT}.config.{key}: model and kind are not allowed here: {LAMOREL} says them"
+                f"{SCRIPT}.config.{section}: {name} is not allowed here: {LAMOREL} says it"
             )
+    for key, value in flat_keys(layer).items():
+        other, before = set_by.get(key, ("", value))
+        if before != value:
+            why = f" beside {other}, which sets {key} to {shown(before)}"
+            raise not_allowed(f"{SCRIPT}.config.{key}", value, "one of the two", why)
     return layer

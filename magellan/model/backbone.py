@@ -22,12 +22,13 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
+from magellan.core.codec import PADDING
 from magellan.core.errors import InputError
 from magellan.fastpath import fast_forward
 from magellan.model.captured import Captured, last_states
 from magellan.model.devices import CPU, check_format, find_device
 from magellan.model.fused import FusedAdapters, fuse, is_fused
-from magellan.model.loading import Loaded, check_four_bits, load_model, reported, width_of
+from magellan.model.loading import Loaded, check_four_bits, load_model, reported, unusable, width_of
 from magellan.model.packing import PAIR, PackedBatch
 from magellan.model.settings import AUTO, BackboneConfig, BackendConfig, check_together
 from magellan.worlds import World
@@ -57,6 +58,7 @@ def checkpointed(forward: Callable[..., Any]) -> Callable[..., Any]:
 ADAPTERS = ("policy", "critic_target", "competence", "competence_delayed")
 GPU_BUCKET = 16
 """Lengths of padded batches on a GPU are multiples of this."""
+LINEAR = (nn.Linear, Conv1D)
 
 
 class Backbone:
@@ -107,6 +109,8 @@ class Backbone:
         four_bits = None if config.quantization == "none" else self.dtype
         model, self.tokenizer = loaded or load_model(config.model, world, self.device, four_bits)
         self.width: int = width_of(config.model, model)
+        local = "local" in getattr(model.config, "attention_layers", ())
+        self._most_tokens = model.config.window_size if local else None
         self.is_encoder_decoder: bool = model.config.is_encoder_decoder
         # Experts with a capacity per sequence must not see all candidates in one sequence.
         relative = hasattr(model.config, "relative_attention_num_buckets")
@@ -214,15 +218,32 @@ class Backbone:
         return torch.from_numpy(values).to(self.device)
 
     def batch(self, tokens: np.ndarray, segments: np.ndarray) -> PackedBatch:
-        """A batch of packed states, (batch, length) each, on this backbone's device."""
+        """A batch of packed states, (batch, length) each, on this backbone's device.
+
+        Raises:
+            InputError: a state is longer than GPT-Neo's local attention, which counts places in it.
+        """
+        length = int((segments != PADDING).sum(axis=1).max(initial=0))
+        if self._most_tokens is not None and length > self._most_tokens:
+            raise unusable(
+                self.config.model,
+                f"reads {self._most_tokens} tokens at most, a prompt with all its actions has "
+                f"{length}",
+            )
         return PackedBatch(tokens, segments, self.device, self._bucket)
 
     def _lora(self, model: PreTrainedModel, layers: Collection[str] = ()) -> LoraConfig:
-        targets: str | list[str] = "all-linear"
         if layers:
             targets = sorted(layers)
         elif self.config.lora_targets == "attention_qv":
             targets = _attention_names(_part(model, "decoder"))
+        else:  # by name, as peft's "all-linear" gives experts adapters of another kind
+            head = model.get_output_embeddings()
+            targets = [
+                name
+                for name, module in model.named_modules()
+                if isinstance(module, LINEAR) and module is not head
+            ]
         sees = hasattr(model.config, "text_config")  # what reads pictures gets no adapters
         if (self.config.lora_layers or sees) and not layers:
             targets = self._targets_in_last_layers(model, targets)
@@ -234,9 +255,7 @@ class Backbone:
             task_type="SEQ_2_SEQ_LM" if self.is_encoder_decoder else "CAUSAL_LM",
         )
 
-    def _targets_in_last_layers(
-        self, model: PreTrainedModel, targets: str | list[str]
-    ) -> list[str]:
+    def _targets_in_last_layers(self, model: PreTrainedModel, targets: list[str]) -> list[str]:
         """Full names of the modules that carry adapters in the last `lora_layers` of each part."""
         names = {id(module): name for name, module in model.named_modules()}
         full_names = []
@@ -250,10 +269,10 @@ class Backbone:
                 )
             for layer in layers[-number:]:
                 for name, module in layer.named_modules():
-                    if isinstance(module, (nn.Linear, Conv1D)) and (
-                        targets == "all-linear" or name.rsplit(".", 1)[-1] in targets
-                    ):
-                        full_names.append(names[id(module)])
+                    full = names[id(module)]
+                    wanted = full in targets or name.rsplit(".", 1)[-1] in targets
+                    if isinstance(module, LINEAR) and wanted:
+                        full_names.append(full)
         return full_names
 
     def _collect(self, adapter: str) -> dict[str, nn.Parameter]:

@@ -292,7 +292,7 @@ def _adapted(
     add = torch.Tensor.addmm_ if down.dim() == 2 else torch.Tensor.baddbmm_
     for part, up, column in zip(inner.chunk(len(ups), dim=-1), ups, columns, strict=True):
         add(result[..., column], part, up.mT, alpha=scale)
-    return result.view(*x.shape[:-1], -1), flat, inner
+    return result.view(*x.shape[:-1], result.shape[-1]), flat, inner
 
 
 class _Adapted(torch.autograd.Function):

@@ -18,6 +18,7 @@ from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
     BitsAndBytesConfig,
+    GenerationConfig,
     PretrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -30,6 +31,7 @@ from transformers.models.auto.modeling_auto import (
 )
 from transformers.utils import logging as transformers_logging
 
+from magellan.core.codec import number_of_ids
 from magellan.core.errors import InputError, is_out_of_memory, shown
 from magellan.core.registry import is_built_in
 from magellan.model import tokenizers, transformers4
@@ -327,8 +329,9 @@ def _check_loaded(name: str, model: PreTrainedModel, tokenizer: PreTrainedTokeni
             name, "has no decoder_start_token_id in config.json, which its decoder begins with"
         )
     rows = model.get_input_embeddings().weight.shape[0]
-    if len(tokenizer) > rows:
-        raise unusable(name, f"has a vocabulary of {rows}, its tokenizer one of {len(tokenizer)}")
+    ids = number_of_ids(tokenizer)
+    if ids > rows:
+        raise unusable(name, f"has a vocabulary of {rows}, its tokenizer one of {ids}")
 
 
 def unusable(name: str, problem: str) -> InputError:
@@ -353,6 +356,9 @@ def width_of(name: str, model: PreTrainedModel) -> int:
 class ChatModel:
     """A causal model with a chat template, on the CPU; its answers are greedy.
 
+    As for `load_model`, token ids are those of tokenizer.json; template and end are the tokenizer
+    class's.
+
     Raises:
         InputError: missing, not a language model, or without a chat template.
     """
@@ -360,24 +366,29 @@ class ChatModel:
     def __init__(self, name: str) -> None:
         folder = check_backbone(name)
         with reported(name, "cannot be loaded"), _silence_transformers():
-            self._model = _load(name, folder, CPU, None)[0].eval()
-            self._tokenizer = AutoTokenizer.from_pretrained(folder, **_LOCAL)
-        if self._tokenizer.chat_template is None:
+            model, self._tokenizer = _load(name, folder, CPU, None)
+            self._named = AutoTokenizer.from_pretrained(folder, **_LOCAL)
+        if self._named.chat_template is None:
             raise unusable(name, "has no chat template")
+        self._name, self._model = name, model.eval()
+        end = self._tokenizer.convert_tokens_to_ids(self._named.eos_token)
+        ends = model.generation_config.eos_token_id
+        # Of the file's settings only these: others, such as a penalty, would not be greedy.
+        model.generation_config = GenerationConfig(
+            eos_token_id=end if ends is None else ends, pad_token_id=end
+        )
 
     @torch.no_grad()
     def answer(self, messages: Sequence[Mapping[str, str]], most: int) -> tuple[str, list[int]]:
         """Return an answer of `most` tokens or fewer; number of tokens read, and written."""
-        inputs = self._tokenizer.apply_chat_template(
-            [*messages], add_generation_prompt=True, return_tensors="pt", return_dict=True
+        text = self._named.apply_chat_template(
+            [*messages], add_generation_prompt=True, tokenize=False
         )
-        with _silence_transformers():
-            tokens = self._model.generate(
-                **inputs,
-                do_sample=False,
-                max_new_tokens=most,
-                pad_token_id=self._tokenizer.eos_token_id,
-            )[0]
+        inputs = self._tokenizer(text, add_special_tokens=False, return_tensors="pt")
         read = inputs["input_ids"].shape[1]
+        if not read:
+            raise unusable(self._name, f"has no token for {shown(text)}")
+        with _silence_transformers():
+            tokens = self._model.generate(**inputs, do_sample=False, max_new_tokens=most)[0]
         text = self._tokenizer.decode(tokens[read:], skip_special_tokens=True)
         return text, [read, len(tokens) - read]

@@ -329,7 +329,10 @@ class World(ABC):
         return iter(())
 
     def longest(self) -> Sequence[tuple[str, str]]:
-        """(prompt, action) pairs, among them the longest for any tokenizer."""
+        """(prompt, action) pairs, among them the longest for any tokenizer; an action may be empty.
+
+        With them a model's scores, and how much it can read, are checked before a run.
+        """
         return ()
 
     def named_goal(self, words: str, objects: Sequence[str]) -> GoalSet:

@@ -99,6 +99,10 @@ class Digits(ListedWorld):
     def environment(self, num_envs: int) -> Environment:
         raise InputError(NO_ENVIRONMENT)
 
+    def longest(self) -> list[tuple[str, str]]:
+        digits = "0123456789"[:LONGEST]
+        return [(Prompt(name, digits).prompt(), digits) for name in (*OPERATIONS, *UNSOLVABLE)]
+
     def texts(self) -> Iterator[Mapping[str, str]]:
         prompts = [Prompt(name, "0123456789"[:LONGEST]) for name in (*OPERATIONS, *UNSOLVABLE)]
         yield {prompt.prompt(): prompt.prompt() for prompt in prompts}

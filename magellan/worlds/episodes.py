@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 import gymnasium
 import numpy as np
 
-from magellan.core.errors import InputError, shown
+from magellan.core.errors import InputError, not_allowed, shown
 from magellan.worlds.base import Environment
 
 NO_ACTION = -1
@@ -78,7 +78,7 @@ class Episodes(Environment, Generic[EpisodeT]):
         options = check_options(options, ("goals", "reset_mask"))
         which = selected(options.get("reset_mask"), self.num_envs, begun=bool(self.episodes))
         goals = options.get("goals", ())
-        check_one_for_each(goals, which)
+        check_one_for_each(goals, which, Mapping)
         if seed is not None:
             self._rng = np.random.default_rng(seed)
         new = dict(zip(which, (self._kind(**goal) for goal in goals), strict=True))
@@ -186,12 +186,15 @@ def check_sizes(state: Mapping[str, Any], keys: Iterable[str], num_envs: int) ->
             )
 
 
-def check_one_for_each(goals: Sequence[Any], which: Sequence[int]) -> None:
-    """Raise InputError unless there is a goal for each reset environment."""
+def check_one_for_each(goals: Sequence[Any], which: Sequence[int], kind: type) -> None:
+    """Raise InputError unless there is a goal, of this type, for each reset environment."""
     if len(goals) != len(which):
         raise InputError(
             f"goals: {len(goals)} given, allowed is one for each of {len(which)} resets"
         )
+    for goal in goals:
+        if not isinstance(goal, kind):
+            raise not_allowed("goals", goal, "goals as `GoalSet.goal` gives them")
 
 
 def check_options(options: dict[str, Any] | None, allowed: Sequence[str]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from heapq import nlargest
 
 import numpy as np
 
@@ -45,6 +46,9 @@ class Texts(World):
         raise InputError(
             "texts: this world has no environment; play its goals in your own training loop"
         )
+
+    def longest(self) -> Sequence[tuple[str, str]]:
+        return [(text, "") for text in nlargest(16, self.listed, key=len)]
 
     def texts(self) -> Iterator[Mapping[str, str]]:
         yield {text: text for text in self.listed}

@@ -10,6 +10,7 @@ from torch._dynamo.utils import counters
 from magellan.core.codec import stack
 from magellan.model import captured
 from magellan.model.backbone import ADAPTERS, GPU_BUCKET, Backbone
+from magellan.model.fused import _adapted
 from magellan.model.packing import PAIR, PackedBatch
 from magellan.model.scoring import prompt_features, score_candidates
 from magellan.model.settings import BackboneConfig, BackendConfig
@@ -35,6 +36,12 @@ def test_it_is_what_the_modules_give(name, dtype, targets, tmp_path):
         exact = read(library, states)
     for some, other, true in zip(*results, exact, strict=True):
         tiny.close(some, other, true)
+
+
+def test_no_tokens_are_read_too():
+    """Of a prompt shorter than a block LongT5 has none for its global attention."""
+    x, weight, down, up = (torch.zeros(*shape) for shape in ((2, 0, 4), (6, 4), (3, 4), (6, 3)))
+    assert _adapted(x, weight, None, [slice(0, 6)], 1.0, down, up)[0].shape == (2, 0, 6)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -10,6 +10,7 @@ import json
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -274,6 +275,14 @@ def test_more_actions_than_can_be_numbered_are_refused():
     assert state.segments.max() == 127
     with pytest.raises(InputError, match=r"128 actions is not allowed: .* at most 127"):
         codec.pack(["Action: "] * 2, [["Grasp"], ["Grasp"] * 128])
+
+
+def test_ids_may_have_gaps():
+    """A vocabulary that was pruned: ids in use lie above the number of tokens."""
+    codec = Codec(SimpleNamespace(get_vocab=lambda: {"a": 0, "b": 70}))
+    codec.check(np.array([[0, 70]], np.int32), np.zeros((1, 2), np.int8))
+    with pytest.raises(InputError, match=r"token 71 is not allowed; allowed: 0 to 70"):
+        codec.check(np.array([[0, 71]], np.int32), np.zeros((1, 2), np.int8))
 
 
 # --- a real model ---------------------------------------------------------------------------------

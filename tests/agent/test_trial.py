@@ -3,18 +3,27 @@
 import json
 import re
 
+import numpy as np
 import pytest
 import torch
 from transformers import BertModel, T5EncoderModel
 
+from magellan.agent.grpo import GRPO
 from magellan.backends import make_backend
+from magellan.core.codec import stack
 from magellan.model import loading
-from magellan.model.settings import BackboneConfig, BackendConfig
+from magellan.model.loading import ChatModel, load_tokenizer
+from magellan.model.scoring_check import check_writing
+from magellan.model.settings import BackboneConfig, BackendConfig, GrpoConfig
 from magellan.model.transformers4 import readable
+from magellan.worlds import WORLDS, Categories, Category
+from magellan.worlds.texts import Texts
+from tests.agent import tiny
 from tests.agent.tiny import like_gpt2, model, save
 from tests.runs import refusal
 
 GOOD = ("gpt2", "llama", "qwen2", "t5", "bart", "mt5", "longt5", "mistral", "gpt_neox", "opt")
+GOOD += ("mixtral", "gpt_neo")
 RANDOM_AND_LARGE = ("t5", "mt5", "longt5")  # their logits as they are
 BAD = {
     "t5": {"decoder_start_token_id": None},  # its decoder reads nothing before the first token
@@ -26,7 +35,7 @@ BAD = {
 }
 
 
-def backend_of(family, folder, kind=None, settings=None, **backend):
+def backend_of(family, folder, kind=None, settings=None, world=None, **backend):
     torch.manual_seed(0)
     tokenizer = like_gpt2()
     scored = model(family, len(tokenizer), **(settings or {}))
@@ -38,7 +47,7 @@ def backend_of(family, folder, kind=None, settings=None, **backend):
     config = BackboneConfig(
         model=str(folder), lora_rank=2, lora_targets="all_linear", lora_mode="per_token"
     )
-    return make_backend(config, BackendConfig(**backend))
+    return make_backend(config, BackendConfig(**backend), world=world)
 
 
 @pytest.mark.slow
@@ -52,6 +61,77 @@ def test_families_that_are_scored_rightly_are_taken(family, dtype, tmp_path):
 def test_families_that_would_be_scored_wrongly_are_refused(family, tmp_path):
     message = refusal(backend_of, family, tmp_path, settings=BAD[family])
     assert re.match(r"backbone.model: .*; allowed: ", message)
+
+
+def test_scores_are_checked_in_any_world_with_actions(tmp_path):
+    message = refusal(backend_of, "gptj", tmp_path, world=WORLDS["simulated"])
+    assert "batched and single scores differ" in message
+
+
+@pytest.mark.parametrize("name", ["simulated", "digits", "texts"])
+def test_a_model_that_reads_too_few_tokens_is_refused_in_any_world(name, tmp_path):
+    texts = Texts(
+        ["Add these.", "Add two numbers."], np.zeros(2, int), Categories([Category("all")])
+    )
+    world = texts if name == "texts" else WORLDS[name]
+    settings = {"max_position_embeddings": 6}
+    message = refusal(backend_of, "gpt2", tmp_path, settings=settings, world=world)
+    assert "reads 6 tokens at most, a prompt with an action has" in message
+
+
+@pytest.mark.parametrize("family", ["mamba", "gpt2"])
+def test_a_model_that_writes_otherwise_for_several_prompts_is_refused(family, monkeypatch):
+    torch.manual_seed(0)
+    writer = GRPO(model(family, 50, eos_token_id=3).eval(), GrpoConfig())
+    if family == "gpt2":
+        check_writing("x", writer)
+        padded = writer._padded  # as for a model that does not look at the mask
+        monkeypatch.setattr(
+            writer, "_padded", lambda texts: (padded(texts)[0], torch.ones_like(padded(texts)[1]))
+        )
+    words = "writes otherwise for several" if family == "gpt2" else "cannot write answers"
+    assert refusal(check_writing, "x", writer).startswith(f"backbone.model: 'x' {words}")
+
+
+def test_states_beyond_a_local_attention_are_refused(tmp_path):
+    """It counts places in the packed state: actions at its end would not see the prompt."""
+    backend = backend_of("gpt_neo", tmp_path)
+    (state,) = backend.codec.pack(["Goal: Grasp water"], [["Go to water"] * 127])
+    message = refusal(backend.backbone.batch, *stack([state]))
+    assert (
+        f"reads 256 tokens at most, a prompt with all its actions has {len(state.tokens)}"
+        in message
+    )
+
+
+CHAT = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+
+
+def test_a_chat_model_is_greedy_and_reads_by_its_file_whatever_else_its_folder_says(tmp_path):
+    torch.manual_seed(0)
+    scored = model("qwen2", 500)
+    for parameter in scored.parameters():
+        parameter.data *= 3 if parameter.dim() > 1 else 1
+    tiny.write(tmp_path, "qwen2")
+    tokenizer = load_tokenizer(str(tmp_path))
+    tokenizer.chat_template, tokenizer.eos_token = CHAT, "</s>"
+    save(tmp_path, scored, tokenizer)
+    text = "Goal: Grow baby lion"
+    question, answers = [{"role": "user", "content": text}], []
+    for more in (
+        {},
+        {"repetition_penalty": 9.0},
+        {"num_beams": 3},
+        {"return_dict_in_generate": True},
+    ):
+        (tmp_path / "generation_config.json").write_text(json.dumps(more))
+        answers.append(ChatModel(str(tmp_path)).answer(question, 8))
+    ids = load_tokenizer(str(tmp_path))(text, add_special_tokens=False)["input_ids"]
+    assert answers == [answers[0]] * 4
+    assert answers[0][1][0] == len(ids) > 0
+    assert "has no token for ''" in refusal(
+        ChatModel(str(tmp_path)).answer, [{"role": "user", "content": ""}], 8
+    )
 
 
 ENCODERS = {

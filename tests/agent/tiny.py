@@ -232,6 +232,9 @@ SIZES: dict[str, dict[str, Any]] = {
     "llama": LLAMA,
     "qwen2": {**LLAMA, "num_key_value_heads": 2},
     "mistral": {**LLAMA, "num_key_value_heads": 2},
+    "mixtral": {**LLAMA, "num_key_value_heads": 2, "num_local_experts": 4},
+    "gpt_neo": {"hidden_size": 32, "num_layers": 2, "num_heads": 4}
+    | {"attention_types": [[["global", "local"], 1]], "max_position_embeddings": 512},
     "gemma2": {**LLAMA, "num_key_value_heads": 2, "head_dim": 8},
     "gpt_neox": {**LAYERED, "intermediate_size": 48},
     "opt": {**LAYERED, "ffn_dim": 48, "word_embed_proj_dim": 32},

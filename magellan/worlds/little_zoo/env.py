@@ -272,7 +272,7 @@ class LittleZooVector(VectorEnv):
         which = selected(options.get("reset_mask"), self.num_envs, begun=bool(self.episodes))
         goals: list[tuple[int, int, Scene]] | None = None
         if options.get("goals") is not None:
-            check_one_for_each(options["goals"], which)
+            check_one_for_each(options["goals"], which, Goal)
             goals = [_read_goal(goal) for goal in options["goals"]]
         starts: Any = options.get("standing_on")
         if starts is not None:

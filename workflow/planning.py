@@ -178,7 +178,7 @@ def check_writable(folder: str) -> None:
     """Stop if the results folder can be neither written nor created."""
     existing = Path(folder).absolute()
     try:
-        while not existing.exists():
+        while not (existing.exists() or existing.is_symlink()):
             existing = existing.parent
         with tempfile.TemporaryFile(dir=existing):
             pass

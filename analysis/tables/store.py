@@ -184,8 +184,13 @@ def load(folder: Path) -> Results:
     return last_phase(load_whole(folder))
 
 
-def load_whole(folder: Path) -> Results:
-    """As `load`, with the rows of all phases."""
+def load_whole(folder: Path, from_folders: tuple[Path, ...] = ()) -> Results:
+    """As `load`, with the rows of all phases.
+
+    from_folders: that name this one as having some of their runs.
+    """
+    if folder.resolve() in from_folders:
+        raise InputError(f"{SHARED}: {folder} names itself, by others; allowed: other folders")
     if not folder.is_dir():
         raise InputError(f"tables: there is no folder {folder}")
     if not (folder / MANIFEST).exists() and (folder / "tables" / MANIFEST).is_file():
@@ -194,7 +199,9 @@ def load_whole(folder: Path) -> Results:
     categories = categories_of(manifest["runs"][0])
     tables = {name: read_table(folder, name, categories, combined=True) for name in TABLES}
     results = beginnings_everywhere(Results(tables, manifest))
-    if others := [load_whole(folder.parent / name) for name in manifest.pop(SHARED, ())]:
+    path = (*from_folders, folder.resolve())
+    names = manifest.pop(SHARED, ())
+    if others := [load_whole(path[-1].parent / name, path) for name in names]:
         results = _joined(manifest, [results, *others])
     diagnose(results)
     return results
@@ -213,13 +220,14 @@ def share(folder: Path, others: Sequence[Path]) -> int:
         how many runs are left to the other folders.
 
     Raises:
-        InputError: the tables are damaged, a folder is not beside them, or a run differs there.
+        InputError: the tables are damaged; a folder is not beside them, or has runs of theirs only
+            by this one; or a run differs there.
     """
-    beside = folder.resolve().parent
+    here = folder.resolve()
     for other in others:
-        if other.resolve().parent != beside or other.resolve() == folder.resolve():
+        if other.resolve().parent != here.parent or other.resolve() == here:
             raise InputError(f"others: {other} is not allowed; allowed: folders beside {folder}")
-    whole, theirs = load_whole(folder), [load_whole(other) for other in others]
+    whole, theirs = load_whole(folder), [load_whole(other, (here,)) for other in others]
     elsewhere = {run["identity"] for other in theirs for run in other.manifest["runs"]}
     runs = [run for run in whole.manifest["runs"] if run["identity"] not in elsewhere]
     if not runs:

@@ -338,6 +338,7 @@ def checked_goal_space(name: str, world: World) -> str:
 
 
 GOAL_SPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*")
+EXPERIMENT_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
 VARIANT_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 PLAIN = "default"
 """Name of the only variant of an experiment without variants."""
@@ -383,11 +384,14 @@ class ExperimentConfig(Section):
     """A grid sampler x variant x goal space x seed, and its analysis."""
 
     experiment: str = Field(
-        "default", pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", description="Name of the results folder."
+        "default", pattern=EXPERIMENT_PATTERN, description="Name of the results folder."
     )
-    # No braces: wildcards to Snakemake. No <: Snakemake's report embeds paths in a script.
+    # No braces: wildcards to Snakemake. No <: Snakemake's report embeds paths in a script. No ~ or
+    # - at the beginning: no shell expands it here, and commands would take it for an option.
     results: Annotated[str, AfterValidator(lambda path: path.rstrip("/") or "/")] = Field(
-        "results", pattern=r"^[^\x00-\x1f{}<>]+$", description="Folder of all experiments."
+        "results",
+        pattern=r"^[^\x00-\x1f{}<>~-][^\x00-\x1f{}<>]*$",
+        description="Folder of all experiments.",
     )
     preset: Annotated[str, AfterValidator(check_preset)] = Field(
         DEFAULT, description=f"{', '.join(f'`{name}`' for name in PRESETS)}."

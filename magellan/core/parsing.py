@@ -33,13 +33,16 @@ class _Loader(yaml.SafeLoader):
     """PyYAML's safe loader that also refuses duplicate keys, large merges and old numbers."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[tuple[str, str]] = set()
+        seen: set[Any] = set()
         for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
             if not isinstance(key, yaml.ScalarNode):
                 continue
-            if (key.tag, key.value) in seen:
+            merges = key.tag.endswith(":merge")
+            value = key.value if merges else self.construct_object(key)
+            forms = {value, str(value)}  # 1, 1.0 and "1" are the same where keys are numbers
+            if forms & seen:
                 raise _yaml_error(key, f"key {shown(key.value)} appears twice")
-            seen.add((key.tag, key.value))
+            seen |= forms
         return super().construct_mapping(node, deep)
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:

@@ -21,8 +21,9 @@ import numpy as np
 from magellan.backends.machine import cpu_model
 from magellan.competence import ESTIMATORS, EstimatorParts, Outcomes
 from magellan.config import checked_run
-from magellan.core.errors import InputError
+from magellan.core.errors import InputError, not_allowed
 from magellan.core.files import new_folder, write_atomically, write_table
+from magellan.core.parsing import read_json_object
 from magellan.core.randomness import Streams, initial_seeds
 from magellan.core.registry import is_built_in
 from magellan.curriculum import Curriculum, backend_for
@@ -300,10 +301,12 @@ def table(
     """
     for name in {*(samplers or ())} - {ORACLE}:
         SAMPLERS.find(name, "--samplers")
+    about = path.with_suffix(".json")
+    if about == path:
+        raise not_allowed("--output", str(path), "another name, as a JSON file beside it has this")
     rows = _read_rows(path)
     new_folder(path.parent)
-    about = path.with_suffix(".json")
-    former = json.loads(about.read_text(encoding="utf-8")) if rows and about.exists() else {}
+    former = read_json_object(about) if rows and about.exists() else {}
     kept = len(rows)
     for name in samplers or [*SAMPLERS, ORACLE]:
         track = ORACLE if name == ORACLE else track_of(name)

@@ -194,6 +194,30 @@ def test_runs_of_another_study_are_kept_once_and_come_back(studies, varied):
     assert contents(folder) == before
 
 
+def test_tables_that_share_runs_have_any_name_and_are_found_by_any_path(studies, monkeypatch):
+    folder, base = studies
+    other = base.rename(base.with_name("Base-2"))
+    whole = store.load_whole(folder).manifest
+    assert store.share(folder, [other]) == 2
+    link = folder.parent / "deeper" / "link"
+    link.parent.mkdir()
+    link.symlink_to(folder)
+    monkeypatch.chdir(folder)
+    for path in (link, Path()):
+        assert store.load_whole(path).manifest == whole
+
+
+def test_folders_do_not_leave_their_runs_to_each_other(studies):
+    folder, base = studies
+    store.share(folder, [base])
+    before = contents(folder) | contents(base)
+    assert refusal(store.share, base, [folder]).startswith(f"shared: {base} names itself")
+    assert contents(folder) | contents(base) == before
+    manifest = json.loads((base / MANIFEST).read_text())
+    (base / MANIFEST).write_text(json.dumps({**manifest, "shared": ["varied"]}))
+    assert refusal(store.load, folder).startswith(f"shared: {folder} names itself")
+
+
 def test_a_run_that_differs_elsewhere_is_not_left_there(studies):
     folder, base = studies
     before = contents(folder)

@@ -134,7 +134,11 @@ overrides: {budget: {episodes: 1:40}} -> line 1, column 32 | '1:40' is 100 in YA
 preset: !!python/name:os.system x -> python/name:os.system
 seeds: [0]\npreset: smoke\nseeds: [1] -> line 3 | 'seeds' | twice
 preset: smoke -> experiment: key is missing | a name of its own
+{1: 2, "1": 3} -> line 1, column 8 | '1' appears twice
+{1: 2, 1.0: 3} -> '1.0' appears twice
 experiment: a/b -> experiment: 'a/b' | pattern
+results: ~/x -> results: '~/x' | pattern
+results: -x -> results: '-x' | pattern
 seeds: [] -> seeds: [] | at least 1
 seeds: [true] -> seeds: [True] | a number, not true or false
 seeds: [0, 1, 0] -> seeds: [0, 1, 0] | 0 is listed twice

@@ -81,6 +81,8 @@ def test_a_table_goes_on_and_gives_up(tmp_path, monkeypatch):
     path.write_text("a,b\n1,2\n")
     with pytest.raises(InputError, match="allowed: a new file, or an axes table"):
         axes.table(["random"], 1, path, print)
+    with pytest.raises(InputError, match=r"^--output: '.*axes.json' is not allowed; allowed: anot"):
+        axes.table(["random"], 1, path.with_suffix(".json"), print)
 
 
 def test_standings_by_hand():

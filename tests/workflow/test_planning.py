@@ -94,10 +94,13 @@ def test_the_plan_warns_of_runs_of_another_version_of_a_module(tmp_path, monkeyp
         ("experiment", "reference", "its results folder is reserved"),
         ("results", "Snakefile/x", "Not a directory"),
         ("results", "x" * 300, "File name too long"),
+        ("results", "LINK/x", "No such file or directory"),
     ],
 )
-def test_bad_configuration_is_one_clear_line(key, value, words, monkeypatch):
+def test_bad_configuration_is_one_clear_line(key, value, words, monkeypatch, tmp_path):
     monkeypatch.chdir(ROOT)
+    (tmp_path / "link").symlink_to("nothing")
+    value = value.replace("LINK", str(tmp_path / "link"))
     with pytest.raises(SystemExit, match=f"^error: {key}: .*{words}[^\n]*$"):
         checked_experiment({**DEFAULT, key: value}, [], {})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -416,4 +417,6 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    # Figures are files. A notebook tells its processes a backend that may be absent here.
+    os.environ["MPLBACKEND"] = "agg"
     sys.exit(main())

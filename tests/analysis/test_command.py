@@ -46,6 +46,13 @@ def test_a_full_standard_output_is_reported_in_one_line(folder):
     assert first == "error: standard output: cannot be written (No space left on device)"
 
 
+def test_the_backend_of_a_notebook_is_not_needed(folder, tmp_path):
+    command = [sys.executable, "-m", "analysis", "statistics", str(folder), str(tmp_path / "made")]
+    notebook = {**os.environ, "MPLBACKEND": "module://absent"}
+    done = subprocess.run(command, env=notebook, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+
+
 TABLE = Table("A_b: 95% of", ["name", "p", "n"], [['a|b, "c"', "< .001", "5"], ["d", ".5", "n/a"]])
 
 

@@ -56,13 +56,13 @@ class Curriculum:
             array (n, width): only the head is trained.
         seed: of all randomness.
         groups: group of each goal, for samplers that choose among groups.
-        impossible: names of groups with unreachable goals, which are only explored.
+        impossible: names of groups with unreachable goals, which samplers over groups only explore.
         settings: constants to override, such as
             `{"samplers": {"epsilon_decay": 50}, "competence": {"refresh": 8}}`.
         play: plays goals (n,) once for evaluation and returns success (n,); for samplers whose
             estimator requests it, such as ek_eval.
-        order: all groups from easy to hard, for adarft, e2h and scripted; by default they are in
-            the order of their names.
+        order: all groups from easy to hard; adarft, e2h and scripted need it, for others it is by
+            name.
         solved: smallest reward that is a success.
         keys: a name of each goal, by which `update` and `lost` may refer to it.
 

@@ -92,7 +92,7 @@ class GoalSet(ABC):
 
     @abstractmethod
     def categories_at(self, positions: np.ndarray) -> np.ndarray:
-        """Return the categories (positions in `Categories`) of goals at `positions`: int8 (n,)."""
+        """Return the categories (places in `Categories`) of goals at `positions`: integers (n,)."""
 
     @property
     @abstractmethod
@@ -145,7 +145,7 @@ class ListedGoals(GoalSet):
     """Goals stored one by one.
 
     indices: int64 (n,), their codes, without duplicates.
-    categories: int8 (n,), positions in `Categories`.
+    categories: int64 (n,), positions in `Categories`.
     """
 
     def __init__(

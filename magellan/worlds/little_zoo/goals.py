@@ -145,7 +145,7 @@ class GoalSpace(ZooGoals, ListedGoals):
     """Goals stored one by one.
 
     indices: int64 (n,), codes in the raw space of the split.
-    categories: int8 (n,), positions in `CATEGORIES`.
+    categories: int64 (n,), positions in `CATEGORIES`.
     """
 
     def __init__(self, indices: np.ndarray, split: str = "train") -> None:

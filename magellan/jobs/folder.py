@@ -28,7 +28,8 @@ MANIFEST, LOCK = "manifest.json", ".lock"
 _ATOMIC = (MANIFEST, *(f"{table}.csv" for table in COLUMNS))
 # A folder with one of these is that of a run, complete or not.
 _RUN_FILES = (MANIFEST, log.NAME, provenance.NAME)
-FILES = (LOCK, *_RUN_FILES[1:], chat.NAME, *_ATOMIC, *(f"{name}{PARTIAL}" for name in _ATOMIC))
+FILES = (LOCK, *_RUN_FILES[1:], chat.NAME, chat.JUDGED, *_ATOMIC)
+FILES += tuple(f"{name}{PARTIAL}" for name in _ATOMIC)
 # By the first character that `ls -l` shows.
 _KINDS = {
     "l": "a symbolic link",

@@ -39,6 +39,7 @@ def link(target):
 
 KINDS = [
     ("run.log", link("../theirs/file"), "a symbolic link"),
+    ("evaluator.jsonl", link("../theirs/file"), "a symbolic link"),
     (f"{CHECKPOINT}.part", link("../../theirs/file"), "a symbolic link"),
     ("checkpoints", link("../new"), "a symbolic link"),
     (CHECKPOINT, os.mkfifo, "a named pipe"),

@@ -27,8 +27,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.special import expit
-from scipy.stats import mannwhitneyu
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -39,6 +41,8 @@ from magellan.worlds.little_zoo.goals import draw_codes
 from magellan.worlds.little_zoo.vocabulary import NUM_TRAIN
 
 SETS = ("grasp", "grow", "grow_near")
+RIDGE = 1e-3
+"""Penalty on half the squared weights, beside the mean loss."""
 Reader = Callable[[list[str]], np.ndarray]
 """Prompts -> states of their last tokens, (prompts, width)."""
 
@@ -159,48 +163,18 @@ def probe(
         train = draw(name, "train", fit + test, seed)
         unseen = draw(name, "unseen", test, seed)
         train_states, unseen_states = reader(train.prompts), reader(unseen.prompts)
-        weights = fit_logistic(train_states[:fit], train.possible[:fit])
+        regression = LogisticRegression(C=1 / (RIDGE * fit), solver="newton-cholesky")
+        fitted = make_pipeline(StandardScaler(), regression)
+        fitted.fit(train_states[:fit], train.possible[:fit])
+        tested = {
+            "train": (train.possible[fit:], train_states[fit:]),
+            "unseen": (unseen.possible, unseen_states),
+        }
         figures[name] = {
-            "train": auc(linear(train_states[fit:], weights), train.possible[fit:]),
-            "unseen": auc(linear(unseen_states, weights), unseen.possible),
+            split: float(roc_auc_score(possible, fitted.decision_function(states)))
+            for split, (possible, states) in tested.items()
         }
     return figures
-
-
-def fit_logistic(
-    states: np.ndarray, labels: np.ndarray, ridge: float = 1e-3, rounds: int = 25
-) -> np.ndarray:
-    """Weights (width + 1,) of a logistic regression; the last one is the intercept.
-
-    Newton's method on mean log-loss + ridge/2 * |weights|^2 with standardised features.
-
-    Args:
-        states: (n, width).
-        labels: bool (n,).
-    """
-    centre, scale = states.mean(axis=0), states.std(axis=0) + 1e-8
-    features = np.column_stack([(states - centre) / scale, np.ones(len(states))]).astype(float)
-    penalty = np.diag([*np.full(states.shape[1], ridge), 1e-9])
-    weights = np.zeros(features.shape[1])
-    for _ in range(rounds):
-        chance = expit(features @ weights)
-        gradient = features.T @ (chance - labels) / len(labels) + penalty @ weights
-        variance = np.maximum(chance * (1 - chance), 1e-6)
-        hessian = (features * variance[:, None]).T @ features / len(labels) + penalty
-        weights = weights - np.linalg.solve(hessian, gradient)
-    direction = weights[:-1] / scale
-    return np.append(direction, weights[-1] - direction @ centre)
-
-
-def linear(states: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Log-odds of "possible", (n,)."""
-    return states @ weights[:-1] + weights[-1]
-
-
-def auc(scores: np.ndarray, labels: np.ndarray) -> float:
-    """Probability that a positive has a larger score than a negative; ties count half."""
-    above = mannwhitneyu(scores[labels], scores[~labels]).statistic
-    return float(above / (labels.sum() * (~labels).sum()))
 
 
 def reader_of(

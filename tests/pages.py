@@ -82,26 +82,27 @@ def chosen(folder: str) -> str:
     return in_table(table.columns, table.rows)
 
 
-def finding(
-    folder: str = "samplers",
-    variants: Sequence[str] = ("base",),
-    samplers: Sequence[str] = ("ek_online", "magellan", "online", "random"),
-) -> str:
-    """A row for each sampler and variant: what its runs master, and when half of them have."""
-    results = of(folder)
+Arms = dict[str, tuple[str, str, str]]
+"""Name in tables -> folder, sampler, variant."""
+
+
+def finding(arms: Arms, **more: Sequence[str]) -> str:
+    """A row for each arm: what its runs master, and when half of them have; `more` columns."""
     rows = []
-    for algorithm in (Algorithm(*one) for one in itertools.product(samplers, variants)):
+    for name, (folder, *algorithm) in arms.items():
         areas = [f"{success(folder, *algorithm, split).mean():.2f}" for split in SPLITS]
         mastered = []
-        for at, flags in times_of(results, algorithm, "25k", "train").values():
+        for at, flags in times_of(of(folder), Algorithm(*algorithm), "25k", "train").values():
             half = median_time(kaplan_meier(at, flags))  # nan if fewer than half ever do
             when = "" if np.isnan(half) else f", {half:,.0f}"
             mastered.append(f"{flags.sum()}{when}")
-        label = f"`{algorithm.sampler}`" if len(variants) == 1 else named(algorithm)
-        rows.append([label, *areas, *mastered])
+        rows.append([f"`{name}`", *areas, *mastered])
     header = ["sampler", "success over training", "unseen goals"]
     header.append(f"runs of {len(flags)} that master grasping; half by step")
-    return in_table([*header, "plants", "herbivores", "carnivores"], rows)
+    header += ["plants", "herbivores", "carnivores", *more]
+    return in_table(
+        header, [[*row, *cells] for row, *cells in zip(rows, *more.values(), strict=True)]
+    )
 
 
 def leads() -> str:
@@ -123,6 +124,11 @@ FOLLOWS = {
     "online": "Online-ALP: that of each goal, from its outcomes",
     "random": "nothing",
 }
+
+
+def four(folder: str, variant: str) -> Arms:
+    """The samplers of the first page in a study."""
+    return {sampler: (folder, sampler, variant) for sampler in FOLLOWS}
 
 
 def equal(folder: str, sampler: str, variant: str = "base", split: str = "train") -> pd.Series:
@@ -234,13 +240,19 @@ def in_table(header: list[str], rows: list[list[str]]) -> str:
 def success(folder: str, sampler: str, variant: str = "base", split: str = "train") -> pd.Series:
     """Mean success over training of each run, by seed: (seeds,)."""
     results, algorithm = of(folder), Algorithm(sampler, variant)
-    means = run_means(results, algorithm, "25k", split)
-    return pd.Series(means, results.seeds_of(algorithm, "25k"))
+    (space,) = results.goal_spaces
+    means = run_means(results, algorithm, space, split)
+    return pd.Series(means, results.seeds_of(algorithm, space))
 
 
 def prompts_success(folder: str, sampler: str, variant: str = PLAIN) -> pd.Series:
     """Mean success of each GRPO run on held-out prompts, by seed: (seeds,)."""
-    return standing.scores_of(of(folder), split="unseen", variant=variant)[sampler]
+    return success(folder, sampler, variant, "unseen")
+
+
+def on_both(arms: Arms) -> dict[str, dict[str, pd.Series]]:
+    """Split -> name -> mean success over training of each run, by seed."""
+    return {split: {name: success(*arm, split) for name, arm in arms.items()} for split in SPLITS}
 
 
 PRACTISED = {
@@ -515,18 +527,14 @@ WITHOUT_GROUPS = ("pcl", "fast_slow", "alp_gmm", "regions")
 """Rules of the long study that are not told the groups, beside the reference study's."""
 
 
-def long_scores() -> dict[str, dict[str, np.ndarray]]:
-    """Split -> rule -> mean success over training of each seed, in the long study."""
-    rules = [algorithm.sampler for algorithm in of("rules_long").algorithms]
-    return {
-        split: {rule: success("rules_long", rule, "default", split) for rule in rules}
-        for split in SPLITS
-    }
+def long_arms() -> Arms:
+    """The rules of the long study."""
+    return {one.sampler: ("rules_long", *one) for one in of("rules_long").algorithms}
 
 
 def long_rules() -> str:
     """Each rule over the whole length, best first: success, the way to `ek_online`, mastery."""
-    scores, results, rows = long_scores(), of("rules_long"), []
+    scores, results, rows = on_both(long_arms()), of("rules_long"), []
     train = scores["train"]
     for rule in sorted(train, key=lambda rule: -train[rule].mean()):
         way = covered(train[rule], train["random"], train["ek_online"])
@@ -542,7 +550,7 @@ def long_rules() -> str:
 def long_tests() -> str:
     """The eighteen tests of the third question."""
     pairs = [(rule, other) for other in ("magellan", "random") for rule in WITHOUT_GROUPS]
-    return pairs_tested(long_scores(), [*pairs, ("adarft", "ek_online")])
+    return pairs_tested(on_both(long_arms()), [*pairs, ("adarft", "ek_online")])
 
 
 def pairs_tested(
@@ -565,20 +573,16 @@ FRONTIER = {"frontier": "base", "frontier, one kind": "one_kind"}
 """Name in the fifth question's tables -> variant."""
 
 
-def frontier_scores() -> dict[str, dict[str, np.ndarray]]:
-    """Split -> rule -> mean success over training of each seed, beside the long study's rules."""
-    scores = long_scores()
-    for split, means in scores.items():
-        goals = success("samplers_settings", "ek_online", "explore_goals", split)
-        means["ek_online, goals"] = goals
-        for name, variant in FRONTIER.items():
-            means[name] = success("frontier", "frontier", variant, split)
-    return scores
+def frontier_arms() -> Arms:
+    """The fifth question's rules and those beside them."""
+    own: Arms = {name: ("frontier", "frontier", variant) for name, variant in FRONTIER.items()}
+    goals = ("samplers_settings", "ek_online", "explore_goals")
+    return {**long_arms(), "ek_online, goals": goals, **own}
 
 
 def frontier() -> str:
     """The fifth question's rules and those beside them; the way to `ek_online`, both kinds."""
-    scores, rows = frontier_scores(), []
+    scores, rows = on_both(frontier_arms()), []
     train, tops = scores["train"], ("ek_online", "ek_online, goals")
     for name in (tops[1], *FRONTIER, "magellan"):
         means = (f"{values[name].mean():.3f}" for values in scores.values())
@@ -594,37 +598,18 @@ def frontier() -> str:
 def frontier_tests() -> str:
     """The eight tests of the fifth question."""
     others = ("magellan", "pcl", "ek_online", "frontier, one kind")
-    return pairs_tested(frontier_scores(), [("frontier", other) for other in others])
+    return pairs_tested(on_both(frontier_arms()), [("frontier", other) for other in others])
 
 
 YOKED = ("other", "own")
-
-
-def yoked_scores() -> dict[str, dict[str, pd.Series]]:
-    """Split -> name -> mean success of each run, of the arms and of the samplers beside them."""
-    return {
-        split: {
-            **{f"scripted/{arm}": success("yoked", "scripted", arm, split) for arm in YOKED},
-            **{name: success("samplers", name, split=split) for name in ("magellan", "random")},
-        }
-        for split in SPLITS
-    }
-
-
-def yoked() -> str:
-    """What runs master that follow MAGELLAN's shares, and what its own and random ones do."""
-    other, own = (
-        finding("yoked", [arm], ["scripted"]).replace("`scripted`", f"`scripted/{arm}`")
-        for arm in YOKED
-    )
-    beside = finding("samplers", ["base"], ["magellan", "random"])
-    return "\n".join([other, *own.splitlines()[2:], *beside.splitlines()[2:]])
+YOKED_ARMS: Arms = {f"scripted/{arm}": ("yoked", "scripted", arm) for arm in YOKED}
+YOKED_ARMS |= {name: ("samplers", name, "base") for name in ("magellan", "random")}
 
 
 def yoked_tests() -> str:
     """The family of four, and below it each arm minus uniform choice, which has no test."""
     own, uniform = (
-        pairs_tested(yoked_scores(), [(f"scripted/{arm}", other) for arm in YOKED], family)
+        pairs_tested(on_both(YOKED_ARMS), [(f"scripted/{arm}", other) for arm in YOKED], family)
         for other, family in (("magellan", True), ("random", False))
     )
     return "\n".join([own, *uniform.splitlines()[2:]])
@@ -633,12 +618,9 @@ def yoked_tests() -> str:
 def repaired() -> str:
     """What runs master whose predictions begin near .05, and their base's; early practice."""
     arms = ("repair", "p05"), ("samplers", "base")
-    first, second = (finding(folder, [arm], ["magellan"]).splitlines() for folder, arm in arms)
-    shares = [f"{early_impossible(*arm).mean():.2f} |" for arm in arms]
-    rows = zip((first[-1], second[-1]), arms, shares, strict=True)
-    cells = [f"{row} {share}".replace("`magellan`", f"`{arm}`") for row, (_, arm), share in rows]
-    head = [f"{first[0]} impossible goals, first 20,000 steps |", f"{first[1]}---|"]
-    return "\n".join([*head, *cells])
+    shares = [f"{early_impossible(*arm).mean():.2f}" for arm in arms]
+    more = {"impossible goals, first 20,000 steps": shares}
+    return finding({arm: (folder, "magellan", arm) for folder, arm in arms}, **more)
 
 
 def early_impossible(folder: str, variant: str, steps: int = 20_000) -> pd.Series:
@@ -931,22 +913,17 @@ def errors_by_practice(folder: str, first: str, second: str, tested: str) -> str
     return in_table(header, rows)
 
 
-def at_collapses(folder: str, name: str) -> list[pd.Series]:
-    """The measure of the study at collapses, and without one, of each run that has some."""
-    (term,) = contrasts.parse(name)
-    measured = []
-    for elsewhere in (False, True):
-        found = contrasts.around_collapses(of(folder), term, "25k", "train", elsewhere=elsewhere)
-        measured.append((found["at"] - found["before"]).groupby(found["seed"]).mean())
-    return measured
-
-
 def without_collapse() -> str:
     """The measure of the study at collapses, and at the same times where nothing collapses."""
-    rows = [
-        [f"`{name}`", *(with_ends(values) for values in at_collapses("collapse", name))]
-        for name in COLLAPSES
-    ]
+    rows = []
+    for name in COLLAPSES:
+        (term,), row = contrasts.parse(name), [f"`{name}`"]
+        for elsewhere in (False, True):
+            found = contrasts.around_collapses(
+                of("collapse"), term, "25k", "train", elsewhere=elsewhere
+            )
+            row.append(with_ends((found["at"] - found["before"]).groupby(found["seed"]).mean()))
+        rows.append(row)
     return in_table(["", "at collapses", "no collapse"], rows)
 
 
@@ -1013,7 +990,7 @@ BLOCKS = {
         *(("error", [split], OBSERVERS) for split in SPLITS),
     ),
     ("separated", "separated"): separated,
-    ("yoked", "yoked"): yoked,
+    ("yoked", "yoked"): lambda: finding(YOKED_ARMS),
     ("yoked", "yoked tests"): yoked_tests,
     ("yoked", "dosed"): dosed,
     ("yoked", "dosed tests"): dosed_tests,
@@ -1021,23 +998,25 @@ BLOCKS = {
     ("share", "shared test"): shared_test,
     ("repair", "repaired"): repaired,
     ("repair", "repaired tests"): repaired_tests,
-    ("separated", "memory"): lambda: finding("memory", ["base", "short"], ["magellan"]),
+    ("separated", "memory"): lambda: finding(
+        {f"magellan/{name}": ("memory", "magellan", name) for name in ("base", "short")}
+    ),
     ("separated", "memory tests"): lambda: by_families(
         of("memory"),
         "success with a short memory",
         ("success", SPLITS, ["magellan/short - magellan/base"]),
     ),
-    ("samplers", "finding"): finding,
+    ("samplers", "finding"): lambda: finding(four("samplers", "base")),
     ("samplers", "leads"): leads,
     ("samplers", "practice and mastery"): doses,
     ("samplers", "samplers replay"): lambda: interactions("samplers_replay"),
     ("samplers", "samplers tenfold"): lambda: interactions("samplers_tenfold"),
     ("samplers", "samplers constants"): one_constant,
-    ("other_build", "other build"): lambda: finding("other_build", ["other_build"]),
+    ("other_build", "other build"): lambda: finding(four("other_build", "other_build")),
     ("other_build", "other build tests"): lambda: other_model_tests(
         "other_build", "other_build", "zoo-reader-1"
     ),
-    ("pretraining", "without"): lambda: finding("pretraining", [PLAIN]),
+    ("pretraining", "without"): lambda: finding(four("pretraining", PLAIN)),
     ("pretraining", "without tests"): lambda: other_model_tests(
         "pretraining", PLAIN, "zoo-reader-no-kinds"
     ),

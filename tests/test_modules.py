@@ -8,10 +8,8 @@ import pytest
 
 from analysis.figures import FIGURES
 from magellan.cli import main
-from magellan.competence import ESTIMATORS
 from magellan.config import beginning, own_code_of, resolve_run
 from magellan.config.modules import load_modules
-from magellan.core.errors import InputError
 from magellan.curriculum import Curriculum
 from magellan.jobs.run import train
 from magellan.samplers import SAMPLERS
@@ -72,20 +70,6 @@ def test_an_estimator_that_a_sampler_brings_itself_has_the_samplers_name(tmp_pat
     assert manifest["driver"] == "mine"
     assert manifest["estimation_episodes"] == {"mine": 5 * 4 * 3}
     assert b",mine,train,grasp," in (tmp_path / "run/competence.csv").read_bytes()
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [("1 / 0", "ZeroDivisionError"), ("'magellan'", "sampler: name 'magellan' is taken by")],
-)
-def test_a_broken_file_is_named_and_leaves_nothing(text, words, tmp_path):
-    path = tmp_path / "broken.py"
-    imported = "from magellan.samplers import register_sampler"
-    path.write_text(f"{imported}\n@register_sampler({text})\ndef build(parts, settings): ...\n")
-    before = list(SAMPLERS), list(ESTIMATORS)
-    with pytest.raises(InputError, match=f"^modules: .*{words}"):
-        load_modules([str(path)])
-    assert (list(SAMPLERS), list(ESTIMATORS)) == before
 
 
 MINE = """

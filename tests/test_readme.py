@@ -190,7 +190,7 @@ def test_leads_shrink_with_the_share_of_impossible_goals():
 def test_shares_alone_have_magellans_success():
     """By the rule of the protocol: the interval lies within .08 of zero."""
     assert "[learn as much](docs/studies/yoked.md)" in README
-    scores = pages.yoked_scores()["train"]
+    scores = pages.on_both(pages.YOKED_ARMS)["train"]
     for arm in pages.YOKED:
         difference = scores[f"scripted/{arm}"] - scores["magellan"]
         _, low, high = sign_flip_test(difference.to_numpy()).interval

@@ -16,7 +16,7 @@ from magellan.core.codec import PADDING, Codec, PackedState, stack
 from magellan.model.backbone import ADAPTERS, Backbone
 from magellan.model.scoring import Scores
 from magellan.model.settings import AgentConfig, BackboneConfig
-from tests.agent.tiny import CANDIDATES, PROMPTS, close, reversed_batch
+from tests.agent.tiny import CANDIDATES, PROMPTS, close, moved, reversed_batch
 
 approx = partial(pytest.approx, rel=1e-5)  # of a few operations in float32
 
@@ -46,14 +46,6 @@ def snapshot(agent: SAC) -> dict[str, dict[str, torch.Tensor]]:
     return {
         name: {key: value.detach().clone() for key, value in group.items()}
         for name, group in groups.items()
-    }
-
-
-def moved(before, after) -> set[str]:
-    return {
-        name
-        for name, group in before.items()
-        if any(not torch.equal(group[key], after[name][key]) for key in group)
     }
 
 

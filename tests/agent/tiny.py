@@ -77,6 +77,11 @@ def set_adapters(
     return backbone
 
 
+def moved(before: Mapping[str, Any], after: Mapping[str, Any]) -> set[str]:
+    """Groups of tensors of which one is another."""
+    return {g for g in before if any(not torch.equal(before[g][k], after[g][k]) for k in before[g])}
+
+
 def random_states(seed: int, n: int, words: int, longest: int) -> list[PackedState]:
     """States from few words, so that beginnings, and whole candidates, often repeat.
 

@@ -67,6 +67,7 @@ REFUSED = {
     "is not allowed; allowed: a function of results": statistic(
         "'mine'", "def compute(results, more): ..."
     ),
+    "cannot be loaded (ZeroDivisionError": statistic("1 / 0"),
     "figure: 'mine': label '{seed}' is not allowed; allowed: up to 40 letters": figure(
         "'mine', '{seed}', 'Mine'"
     ),

@@ -5,7 +5,6 @@ import json
 import pytest
 import torch
 
-from magellan.core.errors import InputError
 from magellan.model import tokenizers
 from magellan.model.files import model_digest
 from magellan.model.loading import load_model
@@ -39,10 +38,3 @@ def test_the_same_world_gives_the_same_files_and_draws_no_number_of_others(tmp_p
     assert model_digest(tmp_path / "second") == digest
     own_words.write(world, tmp_path / "second")
     assert model_digest(tmp_path / "second") == digest
-
-
-def test_another_model_stays_as_it_is(tmp_path):
-    (tmp_path / "model.safetensors").write_bytes(b"mine")
-    with pytest.raises(InputError, match="holds another model"):
-        own_words.write(WORLDS["simulated"], tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]

@@ -13,9 +13,9 @@ import pytest
 
 from magellan.config import load_experiment
 from magellan.config.grid import check_models
-from magellan.core.errors import InputError, JobError
+from magellan.core.errors import JobError
 from magellan.model import chat as chats
-from magellan.model.chat import KEY, NAME, URL, Chat, read_transcript
+from magellan.model.chat import KEY, NAME, URL, Chat
 from magellan.samplers import SAMPLERS
 from magellan.samplers.conformance import TEN_GOALS, make
 from magellan.samplers.proposals import COUNTED, read
@@ -289,14 +289,3 @@ def test_a_missing_chat_model_ends_an_experiment_before_its_first_run(section):
     values["overrides"] = {section: {"model": "no such model"}}
     error = refusal(check_models, load_experiment(values))
     assert error.startswith(f"{section}.model: 'no such model' is missing")
-
-
-def test_only_a_line_that_was_cut_short_is_left_out(tmp_path):
-    path = tmp_path / NAME
-    entry = {"update": 1, "model": "scripted", "messages": [], "answer": None, "failures": []}
-    line = json.dumps({**entry, "tokens": [0, 0], "seconds": 0.0})
-    path.write_text(f"{line}\n{line[:9]}\n{line}\n")
-    assert len(read_transcript(path, "experimenter")) == 2
-    path.write_text('{"update": 1}\n')
-    with pytest.raises(InputError, match=r"^experimenter.transcript: line 1 of .* is no entry"):
-        read_transcript(path, "experimenter")

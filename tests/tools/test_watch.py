@@ -2,8 +2,6 @@
 
 import io
 import re
-import signal
-import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -17,7 +15,7 @@ from magellan.jobs.trained import TrainedAgent
 from magellan.tools.watch import chosen_goal, watch
 from magellan.training.evaluate import play
 from tests.runs import error_line, printed
-from tests.snippets import ROOT
+from tests.snippets import raising
 
 LION = ["--goal", "Grow lion", "--objects", "lion", "water", "cow", "carrot"]
 LINE = re.compile(r"  (\S.*?) +(\d\.\d{3}) (#*) *  Q +(-?\d+\.\d{3})")
@@ -125,21 +123,9 @@ def test_a_goal_that_cannot_be_watched(words, expected, complete, capsys):
     assert expected in error_line(capsys)
 
 
-@pytest.mark.slow
-def test_an_interrupt_ends_it_quietly(complete):
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "magellan", "watch", str(complete), "--steps"],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        bufsize=0,
-    )
-    printed = ""
-    while "q stops: " not in printed:
-        printed += process.stdout.read(1)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert (out, err, process.returncode) == ("\n", "stopped\n", 130)
+def test_an_interrupt_ends_it_quietly(complete, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(readline=raising(KeyboardInterrupt())))
+    assert main(["watch", str(complete), "--steps"]) == 130
+    out, err = capsys.readouterr()
+    assert out.endswith("q stops: \n")
+    assert err == "stopped\n"

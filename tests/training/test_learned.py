@@ -21,7 +21,7 @@ from magellan.core.randomness import stream
 from magellan.model.backbone import ADAPTERS, Backbone
 from magellan.model.settings import BackboneConfig
 from magellan.worlds.little_zoo import GoalSpace
-from tests.agent.tiny import close, in_float64
+from tests.agent.tiny import close, in_float64, moved
 
 
 def make(kind=LearnedCompetence, mode="merged", **settings) -> LearnedCompetence:
@@ -61,10 +61,6 @@ def snapshot(learned: LearnedCompetence):
     groups["head"] = dict(head.head.named_parameters())
     groups["delayed head"] = dict(head.delayed_head.named_parameters())
     return {g: {k: v.detach().clone() for k, v in values.items()} for g, values in groups.items()}
-
-
-def moved(before, after):
-    return {g for g in before if any(not torch.equal(before[g][k], after[g][k]) for k in before[g])}
 
 
 def train_policy(learned):

@@ -1,6 +1,5 @@
 """Runs whose goals and sampler change during training."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +8,6 @@ import pytest
 from magellan.competence import Outcomes, make_estimator
 from magellan.competence.registry import ESTIMATORS
 from magellan.config import beginning, resolve_run
-from magellan.jobs.run import train
 from magellan.training.estimators import estimator_parts
 from magellan.training.loop import Trainer
 from magellan.worlds import WORLDS
@@ -42,13 +40,6 @@ def trained(folder: Path, *arguments, **named) -> Path:
 def whole(tmp_path_factory) -> Path:
     """An uninterrupted run of two different phases."""
     return trained(tmp_path_factory.mktemp("whole"), NEW, "online", observers=EVERY)
-
-
-@pytest.fixture(scope="module")
-def first(tmp_path_factory) -> Path:
-    """Its first phase as a separate run."""
-    begun = beginning(config(NEW, "online", observers=EVERY))
-    return runs.trained(begun, tmp_path_factory.mktemp("first"))
 
 
 def without_phase(folder: Path) -> dict[str, list[dict]]:
@@ -96,16 +87,6 @@ def test_each_phase_is_evaluated_on_its_own_goals(whole):
     evaluated = sets["train"].space.codes_at(sets["train"].positions)
     assert set(evaluated) <= set(drawn.codes_at(np.arange(len(drawn))))
     assert trainer.estimators.driver == "per_goal"
-
-
-def test_a_run_that_starts_from_its_beginning_is_the_whole_run(whole, first, tmp_path):
-    run = config(NEW, "online", observers=EVERY)
-    manifest = train(run, tmp_path, resume=False, progress="none", start=first)
-    assert tables(tmp_path) == tables(whole)
-    begun = json.loads((first / "manifest.json").read_text())
-    assert manifest["started_from"]["run"] == begun["identity"]
-    assert manifest["updates"] > begun["updates"]
-    assert manifest["identity"] == json.loads((whole / "manifest.json").read_text())["identity"]
 
 
 def test_a_checkpoint_at_a_switch_to_a_rule_with_advantages_is_gone_on_from():

@@ -364,6 +364,36 @@ def other_model_tests(folder: str, variant: str, model: str) -> str:
     return in_table([*header, "minus the same with `zoo-reader`", "halves", "p, Holm"], rows)
 
 
+READERS = {
+    ("learned", "smollm2-135m"): "MAGELLAN's head, read by `smollm2-135m`",
+    ("learned", "zoo-reader-no-kinds"): "by `zoo-reader-no-kinds`",
+    ("learned", "zoo-reader"): "by `zoo-reader`",
+    ("per_goal", ""): "a window for each goal",
+    ("expert_buckets", ""): "a window for each category",
+}
+"""Estimators of `replays.csv`, and the models that they read with."""
+
+
+def replayed() -> str:
+    """Error of replayed predictions: mean over evaluations and categories, then each run's."""
+    table = pd.read_csv(REFERENCE / "replays.csv", keep_default_na=False)
+    every = (
+        rows_where(table, category="all")
+        .set_index(["split", "estimator", "model", "seed"])
+        .sort_index()
+    )
+    errors = every["mean_absolute_error"]
+    rows = []
+    for reader, words in READERS.items():
+        runs = [errors.loc[(split, *reader)] for split in SPLITS]
+        cells = [
+            [f"{own.mean():.3f}", ", ".join(f"{each:.2f}"[1:] for each in own)] for own in runs
+        ]
+        rows.append([words, *itertools.chain(*cells)])
+    seeds = f"seeds {', '.join(map(str, runs[0].index))}"
+    return in_table(["estimator", "training goals", seeds, "unseen", seeds], rows)
+
+
 def one_constant() -> str:
     """A sampler with one constant changed, and with the base's; p after Holm over both splits."""
     rows, changes = [], (("magellan", "text_window"), ("ek_online", "explore_goals"))
@@ -1020,6 +1050,7 @@ BLOCKS = {
     ("pretraining", "without tests"): lambda: other_model_tests(
         "pretraining", PLAIN, "zoo-reader-no-kinds"
     ),
+    ("pretraining", "replayed"): replayed,
     ("rules", "rules"): lambda: rules("rules"),
     ("studies/craft", "craft"): lambda: rules("craft", way=True),
     ("studies/craft", "order"): orders_in_both_worlds,

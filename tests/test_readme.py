@@ -187,6 +187,20 @@ def test_leads_shrink_with_the_share_of_impossible_goals():
     assert sign_flip_test(more.to_numpy()).p < 0.05
 
 
+def test_the_page_compares_the_errors_of_replays_as_they_are():
+    lines = [line.strip("| ").split(" | ") for line in pages.replayed().splitlines()[2:]]
+    (train, unseen), (train_ours, unseen_ours), (train_asked, _) = (
+        (cells[1], cells[3]) for cells in lines[:3]
+    )
+    assert train > train_ours
+    assert unseen < unseen_ours
+    assert train_asked > train_ours
+    words = page("pretraining")
+    assert f"as well as ours (error {unseen} against {unseen_ours})" in words
+    assert f"worse ({train} against {train_ours})" in words
+    assert f"predictions are not better ({train_asked})" in words
+
+
 def test_shares_alone_have_magellans_success():
     """By the rule of the protocol: the interval lies within .08 of zero."""
     assert "[learn as much](docs/studies/yoked.md)" in README

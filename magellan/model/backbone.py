@@ -223,13 +223,10 @@ class Backbone:
         Raises:
             InputError: a state is longer than GPT-Neo's local attention, which counts places in it.
         """
-        length = int((segments != PADDING).sum(axis=1).max(initial=0))
-        if self._most_tokens is not None and length > self._most_tokens:
-            raise unusable(
-                self.config.model,
-                f"reads {self._most_tokens} tokens at most, a prompt with all its actions has "
-                f"{length}",
-            )
+        most = self._most_tokens
+        if most is not None and (length := int((segments != PADDING).sum(axis=1).max())) > most:
+            problem = f"reads {most} tokens at most, a prompt with all its actions has {length}"
+            raise unusable(self.config.model, problem)
         return PackedBatch(tokens, segments, self.device, self._bucket)
 
     def _lora(self, model: PreTrainedModel, layers: Collection[str] = ()) -> LoraConfig:

@@ -114,7 +114,7 @@ class GRPO:
     @torch.no_grad()
     def gap(self) -> float:
         """Largest difference of logits to those of ordinary calls, relative to 1 + theirs."""
-        short, long = (np.resize([self._end, 0, 1], length) for length in (2, 5))
+        short, long = (np.resize([0, 1, 1], length) for length in (2, 5))
         tokens, mask = self._padded([short, long])
         _, cache = self._next(tokens, mask)
         last = tokens.new_tensor([[0], [1]])

@@ -259,8 +259,9 @@ def _check_tokenizer(
         ids = tokenizers.longest(tokenizer, world)
         text = model.config.get_text_config(decoder=True)
         places = getattr(text, "max_position_embeddings", None)
-        if isinstance(places, int) and places < len(ids):
-            longest = f"a prompt with an action has {len(ids)}"
+        length, end = len(ids) + world.answer_tokens, "answer" if world.answer_tokens else "action"
+        if isinstance(places, int) and places < length:
+            longest = f"a prompt with an {end} has {length}"
             raise unusable(name, f"reads {places} tokens at most, {longest}")
         if ids and not _gives_finite_logits(model, ids):
             raise unusable(name, "gives NaN or infinity for a prompt")
@@ -371,7 +372,8 @@ class ChatModel:
         if self._named.chat_template is None:
             raise unusable(name, "has no chat template")
         self._name, self._model = name, model.eval()
-        end = self._tokenizer.convert_tokens_to_ids(self._named.eos_token)
+        eos = self._named.eos_token
+        end = None if eos is None else self._tokenizer.convert_tokens_to_ids(eos)
         ends = model.generation_config.eos_token_id
         # Of the file's settings only these: others, such as a penalty, would not be greedy.
         model.generation_config = GenerationConfig(

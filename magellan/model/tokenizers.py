@@ -91,7 +91,7 @@ def longest(tokenizer: PreTrainedTokenizerBase, world: World) -> list[int]:
 
 
 def _encode(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[list[int]]:
-    return tokenizer(list(texts), add_special_tokens=False)["input_ids"]
+    return tokenizer(list(texts), add_special_tokens=False)["input_ids"] if texts else []
 
 
 def _unknown_ids(tokenizer: PreTrainedTokenizerBase) -> set[int]:

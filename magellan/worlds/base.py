@@ -329,7 +329,7 @@ class World(ABC):
         return iter(())
 
     def longest(self) -> Sequence[tuple[str, str]]:
-        """(prompt, action) pairs, among them the longest for any tokenizer; an action may be empty.
+        """(prompt, action) pairs, among them the longest for any tokenizer; "" is no action.
 
         With them a model's scores, and how much it can read, are checked before a run.
         """

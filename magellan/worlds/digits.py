@@ -101,7 +101,7 @@ class Digits(ListedWorld):
 
     def longest(self) -> list[tuple[str, str]]:
         digits = "0123456789"[:LONGEST]
-        return [(Prompt(name, digits).prompt(), digits) for name in (*OPERATIONS, *UNSOLVABLE)]
+        return [(Prompt(name, digits).prompt(), "") for name in (*OPERATIONS, *UNSOLVABLE)]
 
     def texts(self) -> Iterator[Mapping[str, str]]:
         prompts = [Prompt(name, "0123456789"[:LONGEST]) for name in (*OPERATIONS, *UNSOLVABLE)]

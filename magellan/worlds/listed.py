@@ -127,10 +127,12 @@ class ListedWorld(World):
         yield actions
 
     def longest(self) -> Sequence[tuple[str, str]]:
-        """The first prompt of a goal of each category, with each action."""
+        """The first prompt of a goal of each category, with each action, or none."""
         goals = [(n, SPLITS[0]) for n, total in enumerate(self.totals(SPLITS[0])) if total]
         episodes = [self.episode(**self.arguments(n, 0, split)) for n, split in goals]
-        return [(one.prompt(), action) for one in episodes for action in one.possible_actions()]
+        return [
+            (one.prompt(), action) for one in episodes for action in one.possible_actions() or [""]
+        ]
 
     def _draw(self, mix: Sequence[int], seed: int, split: str) -> GoalSet:
         """Draw goals; of a category with fewer than in the mix, all."""

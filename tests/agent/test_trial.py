@@ -17,6 +17,7 @@ from magellan.model.scoring_check import check_writing
 from magellan.model.settings import BackboneConfig, BackendConfig, GrpoConfig
 from magellan.model.transformers4 import readable
 from magellan.worlds import WORLDS, Categories, Category
+from magellan.worlds.listed import ListedWorld
 from magellan.worlds.texts import Texts
 from tests.agent import tiny
 from tests.agent.tiny import like_gpt2, model, save
@@ -68,15 +69,27 @@ def test_scores_are_checked_in_any_world_with_actions(tmp_path):
     assert "batched and single scores differ" in message
 
 
-@pytest.mark.parametrize("name", ["simulated", "digits", "texts"])
+class Copies(type(WORLDS["digits"])):
+    """A world of a user's own, with the defaults of `ListedWorld`."""
+
+    texts, longest = ListedWorld.openings, ListedWorld.longest
+
+    def totals(self, split):
+        return (2,) * len(self.categories)
+
+
+LISTED = Texts(["Add two numbers."], np.zeros(1, int), Categories([Category("all")]))
+SHORT = {"simulated": "action", "digits": "answer", "texts": "action", "copies": "answer"}
+
+
+@pytest.mark.parametrize("name", SHORT)
 def test_a_model_that_reads_too_few_tokens_is_refused_in_any_world(name, tmp_path):
-    texts = Texts(
-        ["Add these.", "Add two numbers."], np.zeros(2, int), Categories([Category("all")])
-    )
-    world = texts if name == "texts" else WORLDS[name]
+    world = {"texts": LISTED, "copies": Copies()}.get(name) or WORLDS[name]
     settings = {"max_position_embeddings": 6}
     message = refusal(backend_of, "gpt2", tmp_path, settings=settings, world=world)
-    assert "reads 6 tokens at most, a prompt with an action has" in message
+    assert f"reads 6 tokens at most, a prompt with an {SHORT[name]} has" in message
+    if world.answer_tokens:
+        backend_of("gpt2", tmp_path, world=world).start_writing(GrpoConfig())
 
 
 @pytest.mark.parametrize("family", ["mamba", "gpt2"])
@@ -114,7 +127,7 @@ def test_a_chat_model_is_greedy_and_reads_by_its_file_whatever_else_its_folder_s
         parameter.data *= 3 if parameter.dim() > 1 else 1
     tiny.write(tmp_path, "qwen2")
     tokenizer = load_tokenizer(str(tmp_path))
-    tokenizer.chat_template, tokenizer.eos_token = CHAT, "</s>"
+    tokenizer.chat_template = CHAT  # and no token at the end
     save(tmp_path, scored, tokenizer)
     text = "Goal: Grow baby lion"
     question, answers = [{"role": "user", "content": text}], []

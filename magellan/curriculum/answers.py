@@ -81,7 +81,7 @@ DIGITS = {"bfloat16": 8, "float16": 11}
 
 
 def in_format_of(values: Any, threshold: float) -> float:
-    """A threshold as numbers have it that equal it in the format of these values; never above."""
+    """A threshold, rounded as these values are, if their format is coarse and that lowers it."""
     listed = values if isinstance(values, list | tuple) else [values]
     formats = {str(getattr(value, "dtype", "")).removeprefix("torch.") for value in listed}
     mantissa, exponent = math.frexp(threshold)

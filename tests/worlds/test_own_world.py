@@ -148,10 +148,7 @@ def test_an_episode_that_has_ended_takes_no_step_until_it_is_reset(doors, name):
     refusals = [refusal(env.step, np.zeros(3, int))]
     options = {"goals": [goals.goal(place) for place in range(3)]}
     strange = refusal(env.reset, options={"goals": ["Grasp water"] * 3})
-    assert (
-        strange
-        == "goals: 'Grasp water' is not allowed; allowed: goals as `GoalSet.goal` gives them"
-    )
+    assert strange.startswith("goals: 'Grasp water' is not allowed; allowed: goals as ")
     if name != "little_zoo":  # which draws goals where none is given
         refusals.append(refusal(env.reset, options={**options, "reset_mask": first == 0}))
     env.reset(seed=0, options=options)

@@ -178,7 +178,8 @@ def page(entries: Sequence[Row]) -> str:
 
 def _place_tables(entries: Sequence[Row]) -> str:
     place = entries[0][1]
-    folders = ", ".join(f"`results/reference/{name}`" for name in place.folders)
+    tables = dict.fromkeys(name.partition("/")[0] for name in place.folders)
+    folders = ", ".join(f"`results/reference/{name}`" for name in tables)
     n = entries[0][0].n
     lines = [f"### {place.world}", "", f"n = {n}, tables {folders}."]
     if n < place.planned:

@@ -38,8 +38,7 @@ def grouped(
     means = None
     if advantage is not None:
         means = mean(advantage)
-        largest = np.maximum.reduceat(np.abs(rewards[order]), begins)
-        means[(counts > 1) & (spread == 0) & (means <= TOLERANCE * largest)] = 0.0
+        means[(counts > 1) & (spread == 0) & (means <= _rounding(rewards[order], begins))] = 0.0
     flags = np.full(len(rows), NEITHER)
     if explored is not None:
         flags = np.maximum.reduceat(explored[order], begins)
@@ -73,9 +72,19 @@ def advantages_of(goals: np.ndarray, rewards: np.ndarray) -> np.ndarray:
 
 def spread_of(rewards: np.ndarray, begins: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Largest minus smallest of each run of rising rewards (m,); 0 if equal to rounding."""
-    least, largest = rewards[begins], rewards[begins + counts - 1]
-    scale = np.maximum(np.abs(least), np.abs(largest))
-    return np.where(largest - least > TOLERANCE * scale, largest - least, 0.0)
+    spread = rewards[begins + counts - 1] - rewards[begins]
+    return np.where(spread > _rounding(rewards, begins), spread, 0.0)
+
+
+def _rounding(rewards: np.ndarray, begins: np.ndarray) -> np.ndarray:
+    """Most by which equal rewards of each run differ: of its size, or of that of its terms.
+
+    Where a bonus and a penalty cancel, a difference of 1e-17 is left. So a size counts as at least
+    that of the largest reward of all, at most 1, or as 1e-6 where all rewards are smaller.
+    """
+    sizes = np.abs(rewards)
+    floor = np.clip(sizes.max(initial=0.0), 1e-6, 1.0)
+    return TOLERANCE * np.maximum(np.maximum.reduceat(sizes, begins), floor)
 
 
 def _rounded(values: np.ndarray) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import stat
 from pathlib import Path
@@ -175,3 +176,17 @@ def read_json_object(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise InputError(f"{path}: holds {shown(values)}; allowed: a JSON object")
     return values
+
+
+def plain(values: Any) -> Any:
+    """Numbers without autograd, device or half precision; None as NaN; lists as lists."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+        return (values.double() if values.is_floating_point() else values).numpy()
+    if isinstance(values, list | tuple) or (
+        isinstance(values, np.ndarray) and values.dtype.kind == "O"
+    ):
+        return [plain(value) for value in values]
+    if isinstance(values, np.ma.MaskedArray):
+        return np.ma.filled(values.astype(np.float64), math.nan)
+    return math.nan if values is None else values

@@ -11,6 +11,7 @@ import numpy as np
 from magellan.competence import Outcomes
 from magellan.competence.groups import advantages_of
 from magellan.core.errors import InputError, not_allowed
+from magellan.core.parsing import plain
 
 Gate = Callable[[Outcomes], np.ndarray]
 """Groups of answers, one row a goal, to whether they are trained on, bool (rows,)."""
@@ -36,8 +37,20 @@ def checked_gate(gate: str | Gate) -> Gate:
     return GATES[gate]
 
 
+def checked_threshold(solved: Any) -> float:
+    """The smallest reward that is a success.
+
+    Raises:
+        InputError: it is no finite number.
+    """
+    number = isinstance(solved, int | float) and not isinstance(solved, bool)
+    if not number or not math.isfinite(solved):
+        raise not_allowed("solved", solved, "a finite number")
+    return float(solved)
+
+
 def admitted_by(gate: Gate, groups: Outcomes) -> np.ndarray:
-    """Goals (k,) of the groups that a gate admits.
+    """Which groups a gate admits, bool (groups,).
 
     Raises:
         InputError: it returns something else than a bool for each group.
@@ -45,7 +58,7 @@ def admitted_by(gate: Gate, groups: Outcomes) -> np.ndarray:
     passed = np.asarray(gate(groups))
     if passed.shape != (len(groups),) or (len(groups) and passed.dtype != bool):
         raise not_allowed("gate: its answer", passed.tolist(), f"a bool for each of {len(groups)}")
-    return groups.goals[passed.astype(bool)]
+    return passed.astype(bool)
 
 
 def group_advantages(indices: Any, rewards: Any) -> np.ndarray:
@@ -66,23 +79,15 @@ def group_advantages(indices: Any, rewards: Any) -> np.ndarray:
     return advantages_of(given, values)
 
 
-def plain(values: Any) -> Any:
-    """Numbers without autograd, device or half precision; None as NaN; lists as lists."""
-    if hasattr(values, "detach"):
-        values = values.detach().cpu()
-        return (values.double() if values.is_floating_point() else values).numpy()
-    if isinstance(values, list | tuple):
-        return [plain(value) for value in values]
-    return math.nan if values is None else values
-
-
 DIGITS = {"bfloat16": 8, "float16": 11}
 """Binary digits of formats that are coarser than float32."""
 
 
 def in_format_of(values: Any, threshold: float) -> float:
     """A threshold, rounded as these values are, if their format is coarse and that lowers it."""
-    listed = values if isinstance(values, list | tuple) else [values]
+    listed = list(values) if isinstance(values, list | tuple) else [values]
+    for value in listed:  # grows by the values of nested lists
+        listed += value if isinstance(value, list | tuple) else []
     formats = {str(getattr(value, "dtype", "")).removeprefix("torch.") for value in listed}
     mantissa, exponent = math.frexp(threshold)
     scales = (2.0 ** DIGITS[name] for name in formats & DIGITS.keys())

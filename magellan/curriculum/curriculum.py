@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,12 +16,14 @@ from magellan.config import estimators_of
 from magellan.config.identity import flat_keys
 from magellan.config.phases import driver_of
 from magellan.core.errors import InputError, JobError, not_allowed, shown
+from magellan.core.parsing import plain
 from magellan.core.randomness import Streams, initial_seeds
 from magellan.curriculum.answers import (
     Gate,
     admitted_by,
     check_length,
     checked_gate,
+    checked_threshold,
     group_advantages,
     in_format_of,
     numbers,
@@ -92,10 +94,7 @@ class Curriculum:
         for name, value, may_be in (("embed", embed, "a name or "), ("play", play, "")):
             if not (value is None or callable(value) or (may_be and isinstance(value, str))):
                 raise not_allowed(name, value, f"{may_be}a function")
-        number = isinstance(solved, int | float) and not isinstance(solved, bool)
-        if not number or not math.isfinite(solved):
-            raise not_allowed("solved", solved, "a finite number")
-        self.solved = float(solved)
+        self.solved = checked_threshold(solved)
         names = ordered_groups(set([SINGLE_GROUP] if groups is None else groups), order, sampler)
         if set(impossible) - set(names):
             raise not_allowed("impossible", impossible, f"a list of groups, of {', '.join(names)}")
@@ -116,7 +115,7 @@ class Curriculum:
         """Make model, estimators and sampler for the first goals."""
         self._goals.truncate(self._n_first)
         self._added.clear()
-        self._heard = Heard(self._n_first)
+        self._heard = Heard(np.array(self._goals.numbers), len(self._goals.categories))
         sampler, seed = self._config.sampler, self._config.seed
         streams, (model_seed, _, head_seed) = Streams(seed), initial_seeds(seed)
         self._rng, self._space = streams("sampler"), self._goals.world().goals()
@@ -162,7 +161,7 @@ class Curriculum:
 
     def _played(self, goals: np.ndarray) -> np.ndarray:
         assert self._play is not None
-        success = np.asarray(self._play(goals))
+        success = np.asarray(plain(self._play(goals)))
         if success.shape != goals.shape or not np.isin(success, (0, 1)).all():
             raise InputError(
                 f"play: success {shown(success.tolist())} is not allowed; allowed: 0 or 1 for each "
@@ -207,7 +206,9 @@ class Curriculum:
         self._heard.update(outcomes, goals[~came])
         self._heard.warn_if_out_of_reach(rewards[came], self.solved)
 
-    def admitted(self, indices: Any, success: Any, gate: str | Gate = "spread") -> np.ndarray:
+    def admitted(
+        self, indices: Any, success: Any, gate: str | Gate = "spread", draws: Any = None
+    ) -> np.ndarray:
         """Return which answers to train on, bool (m,), lost ones never; `update` takes them all.
 
         Admission is apart from the choice of goals: any gate goes with any sampler.
@@ -215,15 +216,21 @@ class Curriculum:
         Args:
             indices: as for `update`.
             success: as for `update`.
-            gate: a name in `GATES`, or a function of `Outcomes`, one row a goal, to bool (rows,).
+            gate: a name in `GATES`, or a function of `Outcomes`, one row a group, to bool (rows,).
+            draws: number or name of the draw of each answer (m,), where a goal drawn twice has two
+                groups of answers; by default all answers to a goal are one group.
 
         Raises:
             InputError: as for `update`, the gate is unknown, or its answer no bool for each group.
         """
         passes = checked_gate(gate)
         goals, rewards, came = self._answers(indices, success)
-        groups = grouped(goals[came], rewards[came], in_format_of(success, self.solved))
-        return came & np.isin(goals, admitted_by(passes, groups))
+        apart = np.zeros(len(goals)) if draws is None else np.unique(draws, return_inverse=True)[1]
+        check_length(goals, draws=apart)
+        pairs, group = np.unique(np.stack([goals, apart]), axis=1, return_inverse=True)
+        found = grouped(group[came], rewards[came], in_format_of(success, self.solved))
+        passed = admitted_by(passes, replace(found, goals=pairs[0, found.goals].astype(np.int64)))
+        return came & np.isin(group, found.goals[passed])
 
     def _answers(self, indices: Any, success: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Goals and rewards of answers, and whether a reward came: (m,) each."""
@@ -236,7 +243,8 @@ class Curriculum:
 
         They are counted, and nothing is learned. A goal whose last two draws were lost, or that was
         drawn before the last eight updates without any reward, is silent: until it reports again it
-        is drawn by exploration only, or, where a sampler has none, with 1 % of a uniform chance.
+        is drawn by exploration only, or, where a sampler has none, with 1 % of a uniform chance. So
+        is a whole group whose last draws, before two updates or eight, gave no reward of any goal.
         """
         self._heard.lose(self._goals.rows(indices))
 
@@ -303,7 +311,7 @@ class Curriculum:
         added = self._goals.texts[-len(goals) :]
         names = (None if given is None else list(map(str, given)) for given in (groups, keys))
         self._added.append([added, *names])
-        self._heard.extend(len(added))
+        self._heard.extend(np.array(self._goals.numbers[-len(added) :]))
         self._space = self._goals.world().goals()
         old = self.sampler
         try:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from magellan.core.errors import InputError, not_allowed, shown
-from magellan.curriculum.answers import numbers, plain
+from magellan.core.parsing import plain
+from magellan.curriculum.answers import numbers
 from magellan.worlds import Categories
 from magellan.worlds.texts import Texts
 
@@ -41,7 +42,8 @@ class Goals:
     def rows(self, indices: Any) -> np.ndarray:
         """Rows (m,) int64 of goals given by row, text or key."""
         allowed = f"0 to {len(self) - 1}, or the texts or keys of goals"
-        listed = [indices] if isinstance(indices, str) else indices
+        single = isinstance(indices, str | int) or getattr(indices, "ndim", 1) == 0
+        listed: Any = [indices] if single else indices
         if any(isinstance(name, str) for name in listed):
             pairs = {pair for names in (self.texts, self.keys) for pair in enumerate(names)}
             named, rows = Counter(name for _, name in pairs), {name: row for row, name in pairs}

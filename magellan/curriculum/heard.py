@@ -13,7 +13,7 @@ from magellan.competence import Outcomes
 from magellan.core.parsing import checked_numbers
 
 SILENT, LOSS = 8, 4
-"""A goal is silent when it was drawn before so many updates without a reward; a loss counts 4."""
+"""A goal or group is silent when drawn before so many updates without a reward; a loss counts 4."""
 SILENT_SHARE = 0.01
 """Most of what uniform draws would give silent goals, for samplers that do not explore."""
 ENOUGH = 32
@@ -21,31 +21,39 @@ ENOUGH = 32
 
 
 class Heard:
-    """What came back from each goal: arrays (n,).
+    """What came back from each goal: arrays (n,), and (groups,) of the last two.
 
     answers, won: answers and successes so far.
     last, spread: share of successes and spread of rewards of the last answers.
     silence: signs of silence since the last reward.
     drawn: whether it was drawn since the last update.
+    quiet: signs of silence of a group since the last reward of any of its goals.
+    missed: its signs since the last update.
     """
 
     ARRAYS = ("answers", "won", "last", "spread", "silence", "drawn")
+    BY_GROUP = ("quiet", "missed")
 
-    def __init__(self, n: int) -> None:
+    def __init__(self, groups: np.ndarray, n_groups: int) -> None:
+        n, self._groups = len(groups), groups
+        self.quiet, self.missed = np.zeros((2, n_groups), np.int64)
         self.answers, self.won, self.silence = np.zeros((3, n), np.int64)
         self.last, self.spread = np.zeros((2, n))
         self.drawn = np.zeros(n, bool)
         self.n_lost, self.warned = 0, False
         self.least, self.largest = math.inf, -math.inf
 
-    def extend(self, n: int) -> None:
-        """Add `n` goals."""
+    def extend(self, groups: np.ndarray) -> None:
+        """Add goals of these groups."""
+        self._groups = np.concatenate([self._groups, groups])
         for name in self.ARRAYS:
-            setattr(self, name, np.pad(getattr(self, name), (0, n)))
+            setattr(self, name, np.pad(getattr(self, name), (0, len(groups))))
 
     def draw(self, goals: np.ndarray) -> None:
         """Note that goals were drawn."""
         self.drawn[goals] = True
+        groups = self._groups[goals]
+        self.missed[groups] = np.maximum(self.missed[groups], 1)
 
     def update(self, outcomes: Outcomes, lost: np.ndarray) -> None:
         """Note the outcomes of an update, and the goal of each of its lost answers."""
@@ -58,16 +66,19 @@ class Heard:
         self.n_lost += int(np.isin(lost, rows).sum())
         self.silence += self.drawn
         self.silence[rows], self.drawn[:] = 0, False
+        self.quiet += self.missed
+        self.quiet[self._groups[rows]], self.missed[:] = 0, 0
 
     def lose(self, goals: np.ndarray) -> None:
         """Note draws whose rewards will not come."""
         self.n_lost += len(goals)
         self.silence[np.unique(goals)] += LOSS
+        self.missed[self._groups[goals]] = LOSS
         self.drawn[goals] = False
 
     def silent(self) -> np.ndarray:
-        """Whether no rewards come from a goal, bool (n,)."""
-        return self.silence >= SILENT
+        """Whether no rewards come from a goal, or from any of its group, bool (n,)."""
+        return (self.silence >= SILENT) | (self.quiet >= SILENT)[self._groups]
 
     def warn_if_out_of_reach(self, rewards: np.ndarray, solved: float) -> None:
         """Warn once if enough graded rewards have come, and none was a success."""
@@ -113,13 +124,15 @@ class Heard:
 
     def state_dict(self) -> dict[str, Any]:
         """Arrays and the number of lost answers."""
-        return {"n_lost": self.n_lost} | {name: getattr(self, name) for name in self.ARRAYS}
+        arrays = {name: getattr(self, name) for name in (*self.ARRAYS, *self.BY_GROUP)}
+        return {"n_lost": self.n_lost} | arrays
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a `state_dict`."""
         self.n_lost = int(state["n_lost"])
-        for name in self.ARRAYS:
+        for name in (*self.ARRAYS, *self.BY_GROUP):
             own = getattr(self, name)
             most = np.inf if name == "spread" else 2**62
-            saved = checked_numbers(np.asarray(state[name]) + 0.0, name, own.shape, 0, most)
+            saved = np.asarray(state[name]) + 0.0
+            saved = checked_numbers(saved, name, own.shape, 0, most)
             setattr(self, name, saved.astype(own.dtype))

@@ -32,6 +32,7 @@ from magellan.core.errors import InputError, not_allowed, shown
 from magellan.core.files import write_atomically
 from magellan.core.parsing import read_json_object
 from magellan.curriculum import Curriculum, Gate, checked_gate
+from magellan.curriculum.answers import checked_threshold
 
 FILE = "curriculum.json"
 """File in each checkpoint of the trainer."""
@@ -114,7 +115,8 @@ class CurriculumMixin(Trainer):
         checked_gate(gate)
         _check_rows(train_dataset, curriculum)
         self.curriculum = curriculum
-        curriculum.solved = curriculum.solved if solved is None else float(solved)
+        if solved is not None:
+            curriculum.solved = checked_threshold(solved)
         self._unreported: list[tuple[list[int], list[Any]]] = []
         self._draws: Draws | None = None
         self._gate, self._admitted = gate, 1.0
@@ -148,6 +150,13 @@ class CurriculumMixin(Trainer):
 
     def _get_train_sampler(self, dataset: Any = None) -> Draws:
         like = super()._get_train_sampler(dataset)
+        if {len(batch) for batch in self._ahead} - {like.batch_size}:
+            warnings.warn(
+                f"resume_from_checkpoint: draws saved ahead are not of {like.batch_size} goals, as "
+                "batches are now, and are drawn anew",
+                stacklevel=2,
+            )
+            self._ahead.clear()
         self._draws = Draws(self.curriculum, like, self._ahead)
         return self._draws
 
@@ -160,7 +169,8 @@ class CurriculumMixin(Trainer):
         own = list(zip(*self._unreported[-1], strict=True))
         pairs = gather_object(own)
         goals, rewards = ([pair[i] for pair in pairs] for i in (0, 1))
-        every = self.curriculum.admitted(goals, rewards, self._gate)
+        draws = [answer // self.num_generations for answer in range(len(pairs))]
+        every = self.curriculum.admitted(goals, rewards, self._gate, draws)
         self._admitted = float(every.mean())
         first = self.accelerator.process_index * len(own)
         advantages = output["advantages"]
@@ -245,7 +255,8 @@ class CurriculumRLOOTrainer(CurriculumMixin, RLOOTrainer):
 
 def _check_rows(rows: Any, curriculum: Curriculum) -> None:
     """Check that a data set has a row for each goal, in order."""
-    if rows is not None and (isinstance(rows, Mapping) or not hasattr(rows, "__len__")):
+    table = hasattr(rows, "__len__") and hasattr(rows, "column_names")
+    if rows is not None and (isinstance(rows, Mapping) or not table):
         kind = type(rows).__name__
         allowed = "a Dataset with a length"
         raise InputError(f"train_dataset: a {kind} is not allowed; allowed: {allowed}")
@@ -262,9 +273,11 @@ def _check_rows(rows: Any, curriculum: Curriculum) -> None:
         )
     known = {*curriculum.goals}
     for row, prompt in enumerate(rows["prompt"] if "prompt" in rows.column_names else ()):
-        if isinstance(prompt, str) and prompt != curriculum.goals[row] and prompt in known:
+        turns = [prompt] if isinstance(prompt, str) else [str(turn["content"]) for turn in prompt]
+        texts = {"\n".join(turns), *turns[-1:]}
+        if curriculum.goals[row] not in texts and texts & known:
             raise InputError(
-                f"train_dataset: row {row} is {shown(prompt)}, another goal of the curriculum, "
+                f"train_dataset: row {row} is {shown(turns[-1])}, another goal of the curriculum, "
                 f"whose goal {row} is {shown(curriculum.goals[row])}; allowed: the same order"
             )
 

@@ -65,7 +65,7 @@ class CurriculumTrainer(PPOTrainerSync):
         )
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        # A key is `{row}_{answer}_{part}`; the parts of an answer share its score.
+        # A key is `{draw}_{answer}_{part}`; the parts of an answer share its score.
         pairs = zip(batch.keys, batch.tags, strict=True)
         rows = [key for key, tag in pairs if not tag.get("is_padding")]
         data = transfer_queue.kv_batch_get(
@@ -79,9 +79,10 @@ class CurriculumTrainer(PPOTrainerSync):
         metrics.update(curriculum.metrics("curriculum/"))
         batch = super()._compute_advantage(batch, metrics)
         if self._gate != "all":
-            admitted = curriculum.admitted(goals, scores, self._gate)
-            metrics["curriculum/admitted"] = float(admitted.mean())
             answers = dict.fromkeys(key.rsplit("_", 1)[0] for key in rows)
+            draws = [answer.rsplit("_", 1)[0] for answer in answers]
+            admitted = curriculum.admitted(goals, scores, self._gate, draws)
+            metrics["curriculum/admitted"] = float(admitted.mean())
             refused = {answer for answer, ok in zip(answers, admitted, strict=True) if not ok}
             self._leave_out([key for key in rows if key.rsplit("_", 1)[0] in refused], batch)
         return batch

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from magellan.core.errors import InputError
+from magellan.core.parsing import plain
 from magellan.model.devices import CPU
 from magellan.model.packing import PackedBatch
 
@@ -75,10 +76,7 @@ class Embedded:
         return torch.stack([self._vectors[number] for number in numbers])
 
     def _checked_embed(self, texts: list[str]) -> Tensor:
-        vectors = self._embed(texts)
-        if isinstance(vectors, Tensor):
-            vectors = vectors.detach().float().cpu().numpy()
-        vectors = np.array(vectors, dtype=np.float32)
+        vectors = np.array(plain(self._embed(texts)), dtype=np.float32)
         shape = len(texts), self.width or (*vectors.shape, 0, 0)[1]
         if vectors.shape != shape or not np.isfinite(vectors).all():
             raise InputError(

@@ -38,7 +38,9 @@ class Plr(Rule):
     def weights(self, arms: ArmStats) -> np.ndarray:
         tried, weights = arms.tries > 0, np.zeros(len(arms.tries))
         if tried.any():
-            score = by_rank(self.score[tried], self.settings.temperature)
+            # Rewards may have been rounded to float32, so equal scores differ.
+            score = np.round(self.score[tried] / (self.score[tried].max() or 1.0), 5)
+            score = by_rank(score, self.settings.temperature)
             stale = arms.age[tried] / max(arms.age[tried].sum(), 1)
             rho = self.settings.staleness
             weights[tried] = (1 - rho) * score / score.sum() + rho * stale

@@ -87,20 +87,21 @@ def _distance_mass(
 
 
 def greedy(scores: np.ndarray) -> np.ndarray:
-    """1 for the highest score, ties included; 0 for all others."""
+    """1 for the highest score, ties to rounding included; 0 for all others."""
+    scores = np.round(scores, 12)
     return (scores == scores.max()).astype(np.float64)
 
 
 def thompson(scores: np.ndarray, valid: np.ndarray, untried: float) -> np.ndarray:
     """Probability that an arm is highest when each arm draws one of its scores uniformly.
 
-    Exact, so that a rule needs no random numbers; ties are shared.
+    Exact, so that a rule needs no random numbers; ties, to rounding, are shared.
 
     scores: float64 (n, window).
     valid: which scores exist, bool (n, window).
     untried: score of an arm without any.
     """
-    scores = np.where(valid.any(axis=1, keepdims=True), scores, untried)
+    scores = np.where(valid.any(axis=1, keepdims=True), np.round(scores, 12), untried)
     valid = np.where(valid.any(axis=1, keepdims=True), valid, np.arange(valid.shape[1]) == 0)
     nodes, weights = np.polynomial.legendre.leggauss(len(scores) // 2 + 1)
     ties = (nodes + 1) / 2

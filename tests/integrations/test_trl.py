@@ -119,6 +119,12 @@ def small(prompts: Any = (), completions: Any = (), goal: Any = (), **_: Any) ->
     return [None if number == 3 else float(number > 13) for number in goal]
 
 
+def chats(goals: list[str]) -> list[Any]:
+    """Conversations whose last turn is a goal."""
+    first = {"role": "system", "content": "Reckon."}
+    return [[first, {"role": "user", "content": goal}] for goal in goals]
+
+
 def trainer(hook: Any, folder: Path, name: str = "online", **given: Any) -> Any:
     settings = {"samplers": {"epsilon_decay": 3.0}}
     curriculum = Curriculum(GOALS, name, seed=1, settings=settings)
@@ -236,6 +242,9 @@ def test_bad_input_is_one_clear_line(hook: Any, tmp_path: Path) -> None:
         (r"^judge: 1 is not allowed; allowed: 0 to 0", rows, {"judge": 1}),
         (r"^train_dataset: a \w+ is not allowed; allowed: a D", {"train": rows}, {}),
         (r"^train_dataset: row 0 is '\d \+ \d =', another", Rows(prompt=GOALS[::-1]), {}),
+        (r"^train_dataset: row 0 is '\d \+ \d =', another", Rows(prompt=chats(GOALS[::-1])), {}),
+        (r"^train_dataset: a list is not allowed; allowed: a Dataset", [{"prompt": ""}] * 20, {}),
+        (r"^solved: nan is not allowed; allowed: a finite number", rows, {"solved": np.nan}),
         (r"^train_dataset: a column 'goal'", rows.add_column("goal", GOALS), {}),
     ):
         with pytest.raises(InputError, match=says):

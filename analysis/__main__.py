@@ -6,8 +6,6 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
-from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +15,7 @@ from analysis.tables.manifests import MANIFEST, GridManifest
 from analysis.tables.results import SPLITS, Results
 from magellan.config import load_experiment
 from magellan.config.modules import load_modules
-from magellan.core.arguments import ArgumentParser, file_path, new_file
+from magellan.core.arguments import Commands, Option, option, output, path, several
 from magellan.core.errors import InputError, StorageError, printable
 from magellan.core.parsing import parse_json
 from magellan.core.registry import is_built_in
@@ -28,48 +26,21 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Arguments = argparse.Namespace
-Function = Callable[[Arguments], None]
-Option = Callable[[argparse.ArgumentParser], Any]
 
-PARSER = ArgumentParser(prog="python -m analysis", description=__doc__)
-SUBPARSERS = PARSER.add_subparsers(required=True, metavar="COMMAND")
-
-option: Callable[..., Option] = partial(methodcaller, "add_argument")
-path, output = partial(option, type=file_path), partial(option, type=new_file)
-"""Arguments of a command: any, a file or folder, and a file to write."""
-
-
-def command(*options: Option) -> Callable[[Function], Function]:
-    """Decorate the function of a command `_NAME`; its docstring is the help."""
-
-    def add(function: Function) -> Function:
-        text = str(function.__doc__)
-        text = text[0].lower() + text[1:].rstrip(".")
-        subparser = SUBPARSERS.add_parser(function.__name__[1:], help=text)
-        subparser.set_defaults(run=function)
-        for add_to in options:
-            add_to(subparser)
-        return function
-
-    return add
-
-
+command = Commands("python -m analysis", str(__doc__))
 TABLES = path("tables", help="folder of combined tables")
 FOLDER = path("folder", help="results folder of an experiment, or a folder of combined tables")
-STEM = output("--stem", required=True, help="path without .png and .pdf (required)")
-MODULES = option(
+STEM = output("--stem", required=True, help="path without .png and .pdf")
+MODULES = several(
     "--module",
-    action="append",
-    default=[],
     metavar="FILE",
-    help="Python file with your own statistics or figures; it is executed; may be repeated "
-    "(default: none)",
+    help="Python file with your own statistics or figures; it is executed; may be repeated",
 )
 FORMAT = option(
     "--format",
     choices=tuple(printing.FORMATS),
     default="markdown",
-    help="format of the printed tables (default: %(default)s)",
+    help="format of the printed tables",
 )
 
 
@@ -88,8 +59,8 @@ def _print(arguments: Arguments, tables: Iterable[printing.Table], note: str = "
 def _save(stem: Path, draw: Callable[..., Figure], *values: Any) -> None:
     from analysis.figures import style
 
-    for path in style.save(style.draw_frozen(draw, *values), stem):
-        print(path)
+    for saved in style.save(style.draw_frozen(draw, *values), stem):
+        print(saved)
 
 
 def _load_folder(folder: Path, names: Sequence[str]) -> tuple[Results, dict[str, pd.DataFrame]]:
@@ -108,8 +79,8 @@ def _load_folder(folder: Path, names: Sequence[str]) -> tuple[Results, dict[str,
 
 @command(
     path("runs", nargs="+", help="folders of runs"),
-    option("--experiment", required=True, help="configuration of the grid, as JSON (required)"),
-    path("--output", required=True, help="folder of the combined tables (required)"),
+    option("--experiment", required=True, help="configuration of the grid, as JSON"),
+    path("--output", required=True, help="folder of the combined tables"),
     path(
         "--allow-incomplete",
         metavar="RESULTS",
@@ -178,9 +149,9 @@ def _statistics(arguments: Arguments) -> None:
 
 @command(
     option("name", help="its name, such as success_by_category"),
-    path("--tables", required=True, help="folder of combined tables (required)"),
-    path("--statistics", required=True, help="folder of the statistics (required)"),
-    option("--goal-space", required=True, help="a goal space of the tables (required)"),
+    path("--tables", required=True, help="folder of combined tables"),
+    path("--statistics", required=True, help="folder of the statistics"),
+    option("--goal-space", required=True, help="a goal space of the tables"),
     STEM,
     MODULES,
 )
@@ -195,8 +166,8 @@ def _figure(arguments: Arguments) -> None:
     results = store.load(arguments.tables)
     statistics = summaries.load(arguments.statistics, names, results)
     figure = figures.draw(arguments.name, results, statistics, arguments.goal_space)
-    for path in style.save(figure, arguments.stem, tight=not is_built_in(FIGURES[arguments.name])):
-        print(path)
+    for saved in style.save(figure, arguments.stem, tight=not is_built_in(FIGURES[arguments.name])):
+        print(saved)
 
 
 @command(
@@ -310,7 +281,7 @@ def _behaviour(arguments: Arguments) -> None:
         "--split",
         choices=("train", "unseen"),
         default="train",
-        help="training goals, or unseen ones, only against observed success (default: %(default)s)",
+        help="training goals, or unseen ones, only against observed success",
     ),
     output("--stem", help="draw it too: path without .png and .pdf (default: no)"),
     FORMAT,
@@ -334,8 +305,7 @@ def _estimation(arguments: Arguments) -> None:
         "--by",
         choices=("category", "kind"),
         default="category",
-        help="colour by category, or by finer kind, such as the reason why a goal is impossible "
-        "(default: %(default)s)",
+        help="colour by category, or by finer kind, such as the reason why a goal is impossible ",
     ),
     STEM,
 )
@@ -361,7 +331,7 @@ def _axes(arguments: Arguments) -> None:
     path(
         "--reference",
         default=Path("results/reference"),
-        help="folder with a folder of tables for each study (default: %(default)s)",
+        help="folder with a folder of tables for each study",
     ),
     FORMAT,
 )
@@ -377,12 +347,12 @@ def _claims(arguments: Arguments) -> None:
     path(
         "--reference",
         default=Path("results/reference"),
-        help="folder with the tables, where leaderboard.csv is written (default: %(default)s)",
+        help="folder with the tables, where leaderboard.csv is written",
     ),
     path(
         "--page",
         default=Path("docs/leaderboard.md"),
-        help="page with the block `leaderboard` (default: %(default)s)",
+        help="page with the block `leaderboard`",
     ),
 )
 def _leaderboard(arguments: Arguments) -> None:
@@ -401,8 +371,8 @@ def _leaderboard(arguments: Arguments) -> None:
 def main(argv: list[str] | None = None) -> int:
     """Run one command; exit status 2 and one line on standard error for bad input."""
     try:
-        arguments = PARSER.parse_args(argv)
-        arguments.run(arguments)
+        arguments = command.parser.parse_args(argv)
+        arguments.act(arguments)
         sys.stdout.flush()
     except (InputError, StorageError) as error:
         print(f"error: {printable(str(error))}", file=sys.stderr)

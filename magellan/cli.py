@@ -6,18 +6,12 @@ import contextlib
 import sys
 from collections.abc import Sequence
 
-from magellan.core.arguments import ArgumentParser
+from magellan.core.arguments import command
 from magellan.core.errors import InputError, JobError, is_out_of_memory, out_of_memory
-from magellan.jobs.command import add_train
-from magellan.pretraining.command import add_backbone
-from magellan.tools import commands as tools
+from magellan.jobs import command as _train  # noqa: F401
+from magellan.pretraining import command as _backbone  # noqa: F401
+from magellan.tools import commands as _tools  # noqa: F401
 
-# In the order of --help.
-COMMANDS = (
-    *(add_train, tools.add_replay, tools.add_export, tools.add_embed),
-    *(tools.add_watch, tools.add_play, tools.add_goals, add_backbone),
-    *(tools.add_axes, tools.add_order, tools.add_submit, tools.add_bench, tools.add_check),
-)
 MODEL_PACKAGES = (
     *("filelock", "huggingface_hub", "jinja2", "peft", "safetensors", "tokenizers", "torch"),
     *("tqdm", "transformers"),
@@ -28,8 +22,8 @@ INSTALL_MODELS = "pip install 'magellan-bench[model]'"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return 0, or after an error its `exit_status`."""
     try:
-        options = _parser().parse_args(arguments)
-        options.command(options)
+        options = command.parser.parse_args(arguments)
+        options.act(options)
     except (InputError, JobError) as error:
         return _report(error)
     except KeyboardInterrupt:
@@ -54,13 +48,3 @@ def _report(error: InputError | JobError) -> int:
     with contextlib.suppress(OSError):
         print(f"{error.label}: {error}", file=sys.stderr, flush=True)
     return error.exit_status
-
-
-def _parser() -> ArgumentParser:
-    parser = ArgumentParser(
-        prog="python -m magellan", description="MAGELLAN bench: goal samplers for LLM agents."
-    )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for add in COMMANDS:
-        add(commands)
-    return parser

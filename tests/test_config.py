@@ -7,8 +7,8 @@ import types
 import pytest
 import yaml
 
-from analysis.__main__ import PARSER
-from magellan.cli import _parser as magellan_parser
+from analysis.__main__ import command as of_analysis
+from magellan.cli import command as of_magellan
 from magellan.cli import main
 from magellan.config import flat_keys, phases_of, resolve_run
 from magellan.config.grid import host_memory_mb
@@ -94,11 +94,11 @@ run()
 
 def test_memory_that_runs_out_in_any_command_is_one_line(monkeypatch, capsys):
     error = MemoryError("Unable to allocate 9 GiB\nfor an array")
-    monkeypatch.setattr(commands, "_schema", raising(error))
+    monkeypatch.setattr(commands, "experiment_schema", raising(error))
     assert main(["schema"]) == OutOfMemoryError.exit_status
     line = "error: out of memory (MemoryError: Unable to allocate 9 GiB for an array); use "
     assert capsys.readouterr().err == f"{line}more memory, a smaller model, or bfloat16\n"
-    monkeypatch.setattr(commands, "_schema", raising(RuntimeError("another")))
+    monkeypatch.setattr(commands, "experiment_schema", raising(RuntimeError("another")))
     with pytest.raises(RuntimeError, match="another"):
         main(["schema"])
 
@@ -127,7 +127,7 @@ def test_each_run_can_draw_its_own_goals() -> None:
 
 
 def test_help_states_the_default():
-    for parser in (magellan_parser(), PARSER):
+    for parser in (of_magellan.parser, of_analysis.parser):
         (choice,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
         for name, of in choice.choices.items():
             assert of.format_help()

@@ -6,16 +6,26 @@ import argparse
 import contextlib
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from operator import methodcaller
 from pathlib import Path
-from typing import NoReturn, TypeAlias
+from typing import Any, NoReturn
 
 from magellan.core.errors import InputError, shown, suggestion
 
 
 class ArgumentParser(argparse.ArgumentParser):
     """A parser that raises InputError instead of printing its usage, as do its sub-commands."""
+
+    def add_argument(self, *names: str, **options: Any) -> argparse.Action:
+        """Add an argument; the help of an option ends with its default, unless it says it."""
+        action = super().add_argument(*names, **options)
+        if action.option_strings and "(default:" not in str(action.help) and names[0] != "-h":
+            none = {"None": "none", "False": "no", "[]": "none"}
+            default = f"default: {none.get(str(action.default), '%(default)s')}"
+            action.help = f"{action.help} ({'required' if action.required else default})"
+        return action
 
     def error(self, message: str) -> NoReturn:
         """Raise the message of argparse as an InputError."""
@@ -46,9 +56,6 @@ class ArgumentParser(argparse.ArgumentParser):
         return options
 
 
-Commands: TypeAlias = "argparse._SubParsersAction[ArgumentParser]"
-
-
 def whole_number(text: str, least: int | None = None, most: int | None = None) -> int:
     """Parse a whole number within optional bounds; an argparse type."""
     with contextlib.suppress(ValueError):
@@ -75,61 +82,51 @@ def new_file(text: str) -> Path:
     return path
 
 
-# --- common arguments -----------------------------------------------------------------------------
+# --- commands -------------------------------------------------------------------------------------
 
 
-def add_run(command: argparse.ArgumentParser) -> None:
-    """Add the run that a command reads."""
-    command.add_argument("run", type=file_path, help="folder of a run with its checkpoints")
+Function = Callable[[argparse.Namespace], None]
+Option = Callable[[argparse.ArgumentParser], Any]
+
+option: Callable[..., Option] = partial(methodcaller, "add_argument")
+path, output = partial(option, type=file_path), partial(option, type=new_file)
+flag = partial(option, action="store_true")
+several = partial(option, action="append", default=[])
+"""Arguments of a command: any, a file or folder, a file to write, a switch, a repeated one."""
 
 
-def add_output(command: argparse.ArgumentParser, of: str) -> None:
-    """Add the output folder of a command."""
-    command.add_argument("--output", type=file_path, required=True, help=f"{of} (required)")
+def number(name: str, least: int = 1, most: int | None = None, **options: Any) -> Option:
+    """An option for a whole number within bounds."""
+    return option(name, type=partial(whole_number, least=least, most=most), **options)
 
 
-def add_settings(command: argparse.ArgumentParser, what: str) -> None:
-    """Add `--set`, for single keys of a configuration."""
-    command.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="section.key=value",
-        help=f"{what}; may be repeated (default: none)",
-    )
+class Commands:
+    """A program of commands: decorates the function of each, `_NAME`; its docstring is the help."""
+
+    def __init__(self, prog: str, description: str) -> None:
+        self.parser = ArgumentParser(prog=prog, description=description)
+        self._added = self.parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def __call__(self, *options: Option) -> Callable[[Function], Function]:
+        def add(function: Function) -> Function:
+            text = str(function.__doc__)
+            text = text[0].lower() + text[1:].rstrip(".")
+            subparser = self._added.add_parser(function.__name__[1:], help=text)
+            subparser.set_defaults(act=function)
+            for add_to in options:
+                add_to(subparser)
+            return function
+
+        return add
 
 
-def add_modules(command: argparse.ArgumentParser) -> None:
-    """Add `--module`, for user files."""
-    command.add_argument(
-        "--module",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="Python file with your own samplers, estimators, worlds, backends; may be repeated "
-        "(default: none)",
-    )
-
-
-def add_number(
-    command: argparse.ArgumentParser,
-    name: str,
-    of: str,
-    default: int,
-    least: int = 1,
-    most: int | None = None,
-) -> None:
-    """Add an option for a whole number within bounds."""
-    number, text = partial(whole_number, least=least, most=most), f"{of} (default: %(default)s)"
-    command.add_argument(name, type=number, default=default, metavar="N", help=text)
-
-
-def add_flag(command: argparse.ArgumentParser, name: str, does: str) -> None:
-    """Add an option without a value, off by default."""
-    command.add_argument(name, action="store_true", help=f"{does} (default: no)")
-
-
-def add_seed(command: argparse.ArgumentParser, of: str) -> None:
-    """Add `--seed`, 0 by default."""
-    seed = partial(whole_number, least=0)
-    command.add_argument("--seed", type=seed, default=0, help=f"{of} (default: %(default)s)")
+command = Commands("python -m magellan", "MAGELLAN bench: goal samplers for LLM agents.")
+RUN = path("run", help="folder of a run with its checkpoints")
+FOLDER = partial(path, "--output", required=True)
+SEED = partial(number, "--seed", least=0, default=0)
+SET = partial(several, "--set", metavar="section.key=value")
+MODULES = several(
+    "--module",
+    metavar="FILE",
+    help="Python file with your own samplers, estimators, worlds, backends; may be repeated",
+)

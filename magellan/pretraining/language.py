@@ -40,14 +40,14 @@ class Questions:
     about_named: number of these, the first ones, about the named thing.
     of_words: questions asked at words of the text, about the text up to the word. Where there are
         any, rare answers weigh more.
-    answers: (texts, tokens of their prompts) -> right answers.
+    answers: texts -> right answers.
     """
 
     named: int
     of_prompt: Sequence[tuple[str, int]]
     about_named: int
     of_words: Sequence[tuple[str, int]]
-    answers: Callable[[Sequence[Triple], Sequence[np.ndarray]], Answers]
+    answers: Callable[[Sequence[Triple]], Answers]
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Language:
     vectors: (wheel or None, width, random stream) -> vectors of the things, (things, width).
     play: (random stream, whether there are lessons) -> endless texts of random play.
     invent: (vectors of the training things, random stream) -> vectors of invented ones, same shape.
-    questions: tokenizer -> questions of the reading lessons.
+    questions: of the reading lessons.
     figures: vectors -> figures for the record.
     probe: reader of the finished model -> AUC for the record.
     common: first component of the vectors of all things. Layers without biases need one to attend
@@ -73,7 +73,7 @@ class Language:
     vectors: Callable[[Path | None, int, np.random.Generator], np.ndarray]
     play: Callable[[np.random.Generator, bool], Iterator[Triple]]
     invent: Callable[[np.ndarray, np.random.Generator], np.ndarray]
-    questions: Callable[[PreTrainedTokenizerFast], Questions]
+    questions: Questions
     figures: Callable[[np.ndarray], dict[str, Any]]
     probe: Callable[[Reader], dict[str, dict[str, float]]]
     common: float = 0.0

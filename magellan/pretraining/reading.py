@@ -13,13 +13,11 @@ Pretraining adds two things to next-token prediction:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
-from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaForCausalLM
 
 from magellan.pretraining.language import Questions, Triple
 from magellan.worlds.little_zoo.vocabulary import KIND_OF, KINDS, NUM_TRAIN, TRAIN_OBJECTS
@@ -39,54 +37,21 @@ QUESTIONS = (
 "Which object is named?", is answered with the object's own word, one layer before the last, so that
 the last layer can compare what was recalled."""
 ABOUT_NAMED = 4
+_KIND = dict(zip(TRAIN_OBJECTS, KIND_OF, strict=False))
 NOT_ABOUT_KINDS = (0, 1, 2, 4)
 """The questions that `zoo-reader-no-kinds` is asked."""
 
 
-@dataclass(frozen=True)
-class Ids:
-    """Token ids for the questions.
-
-    kind: int64 (vocabulary,), kind of each object's token, -1 for other tokens.
-    grow: the verb in a goal line. standing, inventory: starts of the third and the last line.
-    """
-
-    kind: np.ndarray
-    grow: int
-    standing: int
-    inventory: tuple[int, ...]
-
-    @staticmethod
-    def of(tokenizer: PreTrainedTokenizerFast) -> Ids:
-        """Look up the ids; held-out objects have no kind here."""
-        find = tokenizer.convert_tokens_to_ids
-        kind = np.full(len(tokenizer), -1)
-        kind[find([f" {name}" for name in TRAIN_OBJECTS])] = KIND_OF[:NUM_TRAIN]
-        hands = tuple(find(f"\nInventory ({held}/2):") for held in range(3))
-        return Ids(kind, find(" Grow"), find("\nYou are standing on:"), hands)
-
-
-def right_answers(prompts: Sequence[np.ndarray], ids: Ids) -> np.ndarray:
-    """Indices of the right answers, int64 (prompts, questions).
-
-    Args:
-        prompts: tokens of each prompt, int (length,).
-    """
-    tokens = pad_sequence([torch.from_numpy(ids) for ids in prompts], batch_first=True).numpy()
-    named = tokens[:, NAMED, None]
-    after_sight = (tokens == ids.standing).cumsum(axis=1) > 0
-    in_hand = np.isin(tokens, ids.inventory).cumsum(axis=1) > 0
-    sight = tokens * ~after_sight
-    sight[:, : NAMED + 1] = 0
-    kinds = ids.kind[sight]
-    lines = sight, tokens * in_hand, tokens * (after_sight & ~in_hand)
-    columns = [
-        *((line == named).any(axis=1) for line in lines),
-        ids.kind[named[:, 0]],
-        tokens[:, 1] == ids.grow,
-        *((kinds == kind).any(axis=1) for kind in range(len(KINDS))),
+def right_answers(prompt: str) -> list[int]:
+    """Indices of the right answers about a prompt without held-out objects: (questions,)."""
+    lines = (line.partition(":")[2].replace(",", "").split() for line in prompt.splitlines())
+    (verb, named), sight, underfoot, hand, _ = lines
+    kinds = {_KIND.get(word) for word in sight}
+    return [
+        *(int(named in line) for line in (sight, hand, underfoot)),
+        *(_KIND[named], int(verb == "Grow")),
+        *(int(kind in kinds) for kind in range(len(KINDS))),
     ]
-    return np.stack(columns, axis=1).astype(np.int64)
 
 
 class Lessons(nn.Module):
@@ -122,7 +87,7 @@ class Lessons(nn.Module):
             states: hidden states of every layer, (batch, length, width); the last after the norm.
             embedding: the embedding matrix of this batch, (vocabulary, width).
         """
-        asked, right = self.questions, self.questions.answers(triples, prompts)
+        asked, right = self.questions, self.questions.answers(triples)
         balanced = bool(asked.of_words)
         rows, last = torch.arange(len(prompts)), torch.tensor([len(ids) - 1 for ids in prompts])
         scores = self.words(states[-1][rows, last])

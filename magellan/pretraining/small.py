@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -51,3 +52,13 @@ def make_optimizer_step(
         schedule.step()
 
     return optimizer_step
+
+
+def mask_except_actions(
+    tokens: Tensor, prompts: Sequence[np.ndarray], actions: Sequence[np.ndarray], padding: int
+) -> Tensor:
+    """Replace all tokens but those of the actions by padding, int64 (batch, length)."""
+    starts = torch.tensor([len(prompt) for prompt in prompts])[:, None]
+    ends = starts + torch.tensor([len(action) for action in actions])[:, None]
+    place = torch.arange(tokens.shape[1])
+    return tokens.masked_fill((place < starts) | (place >= ends), padding)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from transformers import PreTrainedTokenizerFast
+from sklearn.neighbors import NearestCentroid
 
 from magellan.pretraining import reading
 from magellan.pretraining.language import Answers, Language, Questions, Triple
@@ -101,10 +100,8 @@ def centroid_accuracy(vectors: np.ndarray, kinds: np.ndarray, held_out: np.ndarr
         kinds: (objects,) integer kind of each object.
         held_out: (objects,) bool.
     """
-    names = np.unique(kinds)
-    centroids = np.stack([vectors[(kinds == kind) & ~held_out].mean(axis=0) for kind in names])
-    distance = np.linalg.norm(vectors[held_out][:, None] - centroids[None], axis=2)
-    return float((names[distance.argmin(axis=1)] == kinds[held_out]).mean())
+    nearest = NearestCentroid().fit(vectors[~held_out], kinds[~held_out])
+    return float(nearest.score(vectors[held_out], kinds[held_out]))
 
 
 def object_vectors(wheel: Path | None, width: int, rng: np.random.Generator) -> np.ndarray:
@@ -126,17 +123,13 @@ def embedding_figures(vectors: np.ndarray) -> dict[str, Any]:
     return {"centroid_accuracy": accuracy, "held_out_objects": int(held_out.sum())}
 
 
-def questions(tokenizer: PreTrainedTokenizerFast, kinds: bool = True) -> Questions:
-    """The questions of `magellan.pretraining.reading`, all asked at the end of a prompt.
+def questions(asked: Sequence[int] = range(len(reading.QUESTIONS))) -> Questions:
+    """These of the questions of `magellan.pretraining.reading`, at the end of a prompt."""
+    about_named, empty = sum(place < reading.ABOUT_NAMED for place in asked), np.zeros((0, 0), int)
 
-    kinds: ask those about kinds of objects, too.
-    """
-    ids, empty = reading.Ids.of(tokenizer), np.zeros((0, 0), dtype=np.int64)
-    asked = range(len(reading.QUESTIONS)) if kinds else reading.NOT_ABOUT_KINDS
-    about_named = sum(place < reading.ABOUT_NAMED for place in asked)
-
-    def answers(_: Sequence[Triple], prompts: Sequence[np.ndarray]) -> Answers:
-        return Answers(reading.right_answers(prompts, ids)[:, asked], empty, empty, empty)
+    def answers(triples: Sequence[Triple]) -> Answers:
+        of_prompt = np.array([reading.right_answers(prompt) for prompt, *_ in triples])
+        return Answers(of_prompt[:, asked], empty, empty, empty)
 
     chosen = [reading.QUESTIONS[place] for place in asked]
     return Questions(reading.NAMED, chosen, about_named, (), answers)
@@ -149,8 +142,8 @@ ZOO = Language(
     vectors=object_vectors,
     play=lambda rng, reads: random_play(rng, distinct=reads),
     invent=reading.invented_objects,
-    questions=questions,
+    questions=questions(),
     figures=embedding_figures,
     probe=probe,
 )
-ZOO_NO_KINDS = dataclasses.replace(ZOO, questions=partial(questions, kinds=False))
+ZOO_NO_KINDS = dataclasses.replace(ZOO, questions=questions(reading.NOT_ABOUT_KINDS))

@@ -13,52 +13,50 @@ from magellan.config.grid import check_models
 from magellan.config.modules import load_modules, refuse_modules
 from magellan.config.resolve import check_named, experiment_schema, merged
 from magellan.core.arguments import (
-    Commands,
-    add_flag,
-    add_modules,
-    add_number,
-    add_output,
-    add_run,
-    add_seed,
-    add_settings,
-    file_path,
-    new_file,
-    whole_number,
+    FOLDER,
+    MODULES,
+    RUN,
+    SEED,
+    SET,
+    command,
+    flag,
+    number,
+    option,
+    output,
+    path,
 )
 from magellan.core.environment import prepare_threads
 from magellan.core.errors import InputError
 from magellan.core.files import write_atomically
-from magellan.jobs.command import add_backend, backend_given
+from magellan.jobs.command import backend, backend_given
 from magellan.worlds import DEFAULT_WORLD, WORLDS
 
 if TYPE_CHECKING:
     from magellan.jobs.trained import TrainedAgent
 
+BACKEND = backend("whatever the run used")
+WORLD = option("--world", default=DEFAULT_WORLD, help=", ".join(WORLDS))
 
-def add_replay(commands: Commands) -> None:
-    replay = commands.add_parser(
-        "replay", help="feed recorded outcomes of a run to an estimator with other constants"
-    )
-    replay.add_argument("run", type=file_path, help="folder of a complete run with outcomes.csv")
-    replay.add_argument("--estimator", required=True, help="name, such as learned (required)")
-    add_settings(
-        replay,
-        "a constant of the estimator, such as competence.learning_rate=1e-3, or of the model that "
-        "it reads with, such as backbone.model=smollm2-135m, instead of the run's",
-    )
-    replay.add_argument(
+
+@command(
+    path("run", help="folder of a complete run with outcomes.csv"),
+    option("--estimator", required=True, help="name, such as learned"),
+    SET(
+        help="a constant of the estimator, such as competence.learning_rate=1e-3, or of the model "
+        "that it reads with, such as backbone.model=smollm2-135m, instead of the run's; may be "
+        "repeated"
+    ),
+    number(
         "--every",
-        type=partial(whole_number, least=1),
         metavar="N",
         help="also predict every N updates (default: only at the run's evaluations)",
-    )
-    add_backend(replay, "whatever the run used")
-    add_modules(replay)
-    add_output(replay, "folder of the tables")
-    replay.set_defaults(command=_replay)
-
-
+    ),
+    *BACKEND,
+    MODULES,
+    FOLDER(help="folder of the tables"),
+)
 def _replay(options: argparse.Namespace) -> None:
+    """Feed recorded outcomes of a run to an estimator with other constants."""
     settings = [parse_assignment(text) for text in options.set]
     prepare_threads(1)
     from magellan.tools.replay import RecordedRun, replay
@@ -69,15 +67,9 @@ def _replay(options: argparse.Namespace) -> None:
     print(f"predictions of {options.estimator} in {options.output}")
 
 
-def add_export(commands: Commands) -> None:
-    export = commands.add_parser("export", help="a run's agent as peft folders, with a model card")
-    add_run(export)
-    add_modules(export)
-    add_output(export, "folder of the agent")
-    export.set_defaults(command=_export)
-
-
+@command(RUN, MODULES, FOLDER(help="folder of the agent"))
 def _export(options: argparse.Namespace) -> None:
+    """A run's agent as peft folders, with a model card."""
     prepare_threads(1)
     from magellan.jobs.export import check_output, write_agent
 
@@ -91,26 +83,27 @@ def _agent(options: argparse.Namespace) -> TrainedAgent:
     from magellan.jobs.trained import TrainedAgent
 
     agent = TrainedAgent.read(options.run, tuple(options.module))
-    for path in agent.damaged:
-        print(f"damaged, using an older one: {path}")
+    for damaged in agent.damaged:
+        print(f"damaged, using an older one: {damaged}")
     return agent
 
 
-def add_embed(commands: Commands) -> None:
-    embed = commands.add_parser(
-        "embed", help="how a run's estimator represents goals, for python -m analysis embeddings"
-    )
-    add_run(embed)
-    of = "maximum goals per category and split"
-    add_number(embed, "--per-category", of, default=100, most=100_000)
-    add_seed(embed, "of the drawn goals")
-    add_backend(embed, "whatever the run used")
-    add_modules(embed)
-    add_output(embed, "folder of the embeddings")
-    embed.set_defaults(command=_embed)
-
-
+@command(
+    RUN,
+    number(
+        "--per-category",
+        most=100_000,
+        default=100,
+        metavar="N",
+        help="maximum goals per category and split",
+    ),
+    SEED(help="of the drawn goals"),
+    *BACKEND,
+    MODULES,
+    FOLDER(help="folder of the embeddings"),
+)
 def _embed(options: argparse.Namespace) -> None:
+    """How a run's estimator represents goals, for python -m analysis embeddings."""
     prepare_threads(1)
     from magellan.tools.embed import embed
 
@@ -120,30 +113,24 @@ def _embed(options: argparse.Namespace) -> None:
     print(f"embeddings from before training to {agent.where} in {options.output}")
 
 
-def add_watch(commands: Commands) -> None:
-    watch = commands.add_parser("watch", help="a run's agent plays one episode in the terminal")
-    add_run(watch)
-    watch.add_argument("--goal", help="such as 'Grow lion'; needs --objects (default: draw one)")
-    watch.add_argument(
+@command(
+    RUN,
+    option("--goal", help="such as 'Grow lion'; needs --objects (default: draw one)"),
+    option(
         "--objects",
         nargs="+",
         metavar="OBJECT",
         help="of the scene, such as lion water cow carrot (default: those of the drawn goal)",
-    )
-    watch.add_argument("--category", help="of the drawn goal (default: any feasible one)")
-    add_seed(watch, "of the drawn goal, the start and the actions, 0 or more")
-    watch.add_argument(
-        "--greedy",
-        action="store_true",
-        help="always take the most probable action (default: draw by probability)",
-    )
-    add_flag(watch, "--steps", "wait for the Enter key before each step")
-    add_backend(watch, "whatever the run used")
-    add_modules(watch)
-    watch.set_defaults(command=_watch)
-
-
+    ),
+    option("--category", help="of the drawn goal (default: any feasible one)"),
+    SEED(help="of the drawn goal, the start and the actions, 0 or more"),
+    flag("--greedy", help="always take the most probable action (default: draw by probability)"),
+    flag("--steps", help="wait for the Enter key before each step"),
+    *BACKEND,
+    MODULES,
+)
 def _watch(options: argparse.Namespace) -> None:
+    """A run's agent plays one episode in the terminal."""
     prepare_threads(1)
     from magellan.tools.watch import check_words, chosen_goal, watch
 
@@ -156,45 +143,37 @@ def _watch(options: argparse.Namespace) -> None:
     watch(agent, backend, goals, position, options.seed, options.greedy, sys.stdout, pause)
 
 
-def add_play(commands: Commands) -> None:
-    play = commands.add_parser("play", help="play a goal in the terminal")
-    play.add_argument(
-        "--goal-space", default="2500", help="goal space to draw from (default: %(default)s)"
-    )
-    play.add_argument(
+@command(
+    option("--goal-space", default="2500", help="goal space to draw from"),
+    option(
         "--category",
         help="grasp, grow_plant, grow_herbivore, grow_carnivore (default: any of them)",
-    )
-    add_seed(play, "root seed, 0 or more")
-    _add_world(play)
-    play.set_defaults(command=_play)
-
-
+    ),
+    SEED(help="root seed, 0 or more"),
+    WORLD,
+    MODULES,
+)
 def _play(options: argparse.Namespace) -> None:
+    """Play a goal in the terminal."""
     load_modules(options.module)
     world = WORLDS.find(options.world, "--world")
     world.play(options.goal_space, options.seed, options.category, sys.stdin, sys.stdout)
 
 
-def add_goals(commands: Commands) -> None:
-    goals = commands.add_parser("goals", help="counts and examples of a goal space")
-    goals.add_argument(
-        "--size",
-        default="25k",
-        help="25k, 100k, 1M, 2500, all, or a mix 20-4-2-2-1 (default: %(default)s)",
-    )
-    add_seed(goals, "root seed, 0 or more")
-    goals.add_argument(
+@command(
+    option("--size", default="25k", help="25k, 100k, 1M, 2500, all, or a mix 20-4-2-2-1"),
+    SEED(help="root seed, 0 or more"),
+    option(
         "--split",
         choices=("train", "unseen"),
         default="train",
-        help="training goals, or goals with held-out objects (default: %(default)s)",
-    )
-    _add_world(goals)
-    goals.set_defaults(command=_goals)
-
-
+        help="training goals, or goals with held-out objects",
+    ),
+    WORLD,
+    MODULES,
+)
 def _goals(options: argparse.Namespace) -> None:
+    """Counts and examples of a goal space."""
     from magellan.worlds.base import describe
 
     load_modules(options.module)
@@ -202,34 +181,29 @@ def _goals(options: argparse.Namespace) -> None:
     print(describe(world, options.size, options.seed, options.split))
 
 
-def _add_world(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--world", default=DEFAULT_WORLD, help=f"{', '.join(WORLDS)} (default: %(default)s)"
-    )
-    add_modules(command)
-
-
-def add_axes(commands: Commands) -> None:
-    axes = commands.add_parser(
-        "axes",
-        help="run samplers on a simulated learner, along axes of difficulty, in seconds each",
-    )
-    axes.add_argument(
+@command(
+    option(
         "--samplers",
         nargs="+",
         metavar="NAME",
         help="registered samplers, and oracle, which sees the learner (default: all)",
-    )
-    of = "runs of each sampler in each setting, seeds 1 to N"
-    add_number(axes, "--seeds", of, default=10, most=1_000)
-    does = "instead: who comes back to a group that cannot be solved at first"
-    add_flag(axes, "--starvation", does)
-    add_modules(axes)
-    add_output(axes, "table (CSV); existing rows are not recomputed")
-    axes.set_defaults(command=_axes)
-
-
+    ),
+    number(
+        "--seeds",
+        most=1_000,
+        default=10,
+        metavar="N",
+        help="runs of each sampler in each setting, seeds 1 to N",
+    ),
+    flag(
+        "--starvation",
+        help="instead: who comes back to a group that cannot be solved at first",
+    ),
+    MODULES,
+    FOLDER(help="table (CSV); existing rows are not recomputed"),
+)
 def _axes(options: argparse.Namespace) -> None:
+    """Run samplers on a simulated learner, along axes of difficulty, in seconds each."""
     prepare_threads(1)
     load_modules(options.module)
     from magellan.tools import axes
@@ -238,34 +212,27 @@ def _axes(options: argparse.Namespace) -> None:
     run(options.samplers, options.seeds, options.output, partial(print, flush=True))
 
 
-def add_order(commands: Commands) -> None:
-    order = commands.add_parser(
-        "order", help="order or draw rows by a sampler, from one pass rate each"
-    )
-    order.add_argument("rows", type=file_path, help="lines of JSON, each with a `rate` from 0 to 1")
-    order.add_argument("--sampler", required=True, metavar="NAME", help="registered (required)")
-    add_number(order, "--answers", "that a rate stands for", default=8, most=10_000)
-    order.add_argument(
+@command(
+    path("rows", help="lines of JSON, each with a `rate` from 0 to 1"),
+    option("--sampler", required=True, metavar="NAME", help="registered"),
+    number("--answers", most=10_000, default=8, metavar="N", help="that a rate stands for"),
+    number(
         "--draws",
-        type=partial(whole_number, least=1),
         metavar="N",
         help="draw N rows by probability (default: all rows, the most probable first)",
-    )
-    order.add_argument(
-        "--distinct", action="store_true", help="draw no row twice (default: with replacement)"
-    )
-    order.add_argument(
+    ),
+    flag("--distinct", help="draw no row twice (default: with replacement)"),
+    option(
         "--groups", nargs="+", metavar="GROUP", help="all groups, easy to hard (default: by name)"
-    )
-    order.add_argument("--embed", metavar="MODEL", help="for samplers that read (default: none)")
-    add_settings(order, "a constant, such as mopps.candidates=4")
-    add_seed(order, "of the draws")
-    add_modules(order)
-    order.add_argument("--output", type=new_file, help="file (default: standard output)")
-    order.set_defaults(command=_order)
-
-
+    ),
+    option("--embed", metavar="MODEL", help="for samplers that read"),
+    SET(help="a constant, such as mopps.candidates=4; may be repeated"),
+    SEED(help="of the draws"),
+    MODULES,
+    output("--output", help="file (default: standard output)"),
+)
 def _order(options: argparse.Namespace) -> None:
+    """Order or draw rows by a sampler, from one pass rate each."""
     if options.distinct and options.draws is None:
         raise InputError("--distinct: not allowed without --draws; allowed: both")
     settings: dict[str, Any] = reduce(merged, map(parse_assignment, options.set), {})
@@ -286,29 +253,24 @@ def _order(options: argparse.Namespace) -> None:
         write_atomically(options.output, order.written(rows).encode())
 
 
-def add_submit(commands: Commands) -> None:
-    submit = commands.add_parser(
-        "submit", help="check a sampler of your own, run it, and write a card for a pull request"
-    )
-    submit.add_argument("file", type=file_path, help="Python file that registers one sampler")
-    of = "runs of the study of all samplers, a seed each; minutes each"
-    add_number(submit, "--runs", of, default=0, least=0)
-    submit.add_argument(
+@command(
+    path("file", help="Python file that registers one sampler"),
+    number(
+        "--runs",
+        least=0,
+        default=0,
+        metavar="N",
+        help="runs of the study of all samplers, a seed each; minutes each",
+    ),
+    path(
         "--check",
-        type=file_path,
         metavar="CARD",
         help="check this card of the file instead, as CI does, without training (default: no)",
-    )
-    submit.add_argument(
-        "--output",
-        type=file_path,
-        default="submission",
-        help="folder of card and runs (default: %(default)s)",
-    )
-    submit.set_defaults(command=_submit)
-
-
+    ),
+    path("--output", default="submission", help="folder of card and runs"),
+)
 def _submit(options: argparse.Namespace) -> None:
+    """Check a sampler of your own, run it, and write a card for a pull request."""
     if options.check is not None and options.runs:
         raise InputError("--runs: not allowed with --check; allowed: one of the two")
     prepare_threads(1)
@@ -321,31 +283,21 @@ def _submit(options: argparse.Namespace) -> None:
     print(f"card in {submit.submit(options.file, options.runs, options.output)}")
 
 
-def add_bench(commands: Commands) -> None:
-    bench = commands.add_parser("bench", help="speed of a model on this machine")
-    add_flag(bench, "--quick", "a minute at most, instead of eight")
-    bench.add_argument(
-        "--output", type=file_path, default="results/bench", help="folder (default: %(default)s)"
-    )
-    bench.add_argument(
+@command(
+    flag("--quick", help="a minute at most, instead of eight"),
+    path("--output", default="results/bench", help="folder"),
+    option(
         "--model",
         default="zoo-mini",
         help="a name, a folder, or flan-t5-base-shape, smollm2-135m-shape or t5 (small), which are "
-        "random (default: %(default)s)",
-    )
-    bench.add_argument(
-        "--device",
-        default="cpu",
-        help="cpu, cuda, cuda:1 and so on, or auto (default: %(default)s)",
-    )
-    bench.add_argument(
-        "--dtype", help="float32 or bfloat16 (default: bfloat16 on a GPU, float32 on a CPU)"
-    )
-    add_settings(bench, "another key, such as backend.deterministic=false")
-    bench.set_defaults(command=_bench)
-
-
+        "random",
+    ),
+    option("--device", default="cpu", help="cpu, cuda, cuda:1 and so on, or auto"),
+    option("--dtype", help="float32 or bfloat16 (default: bfloat16 on a GPU, float32 on a CPU)"),
+    SET(help="another key, such as backend.deterministic=false; may be repeated"),
+)
 def _bench(options: argparse.Namespace) -> None:
+    """Speed of a model on this machine."""
     settings = [parse_assignment(text) for text in options.set]
     prepare_threads(resolve_run("paper", settings).threads)
     try:
@@ -360,22 +312,18 @@ def _bench(options: argparse.Namespace) -> None:
     print(run(options.output, *model, settings, options.quick), end="")
 
 
-def add_check(commands: Commands) -> None:
-    """Add the commands `check` and `schema`."""
-    schema = commands.add_parser("schema", help="print the JSON schema of an experiment file")
-    schema.set_defaults(command=_schema)
-    check = commands.add_parser("check", help="check an experiment file and list its runs")
-    check.add_argument("config", type=file_path, help="YAML file, such as config/config.yaml")
-    does = "run the files under its key modules, as needed to check it"
-    add_flag(check, "--run-modules", does)
-    check.set_defaults(command=_check)
-
-
+@command()
 def _schema(_: argparse.Namespace) -> None:
+    """Print the JSON schema of an experiment file."""
     print(json.dumps(experiment_schema(), indent=2))
 
 
+@command(
+    path("config", help="YAML file, such as config/config.yaml"),
+    flag("--run-modules", help="run the files under its key modules, as needed to check it"),
+)
 def _check(options: argparse.Namespace) -> None:
+    """Check an experiment file and list its runs."""
     values = read_yaml(options.config)
     if not options.run_modules:
         refuse_modules(values.get("modules"))

@@ -9,12 +9,11 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from magellan.core.codec import Codec
 from magellan.model import tokenizers
 from magellan.model.files import check_backbone
 from magellan.pretraining.build import RECIPES, ReadingRecipe, make_model, object_rows, pretrain
 from magellan.pretraining.probe import SETS, probe, probe_goals, reader_of
-from magellan.pretraining.reading import QUESTIONS, Ids, invented_objects, right_answers
+from magellan.pretraining.reading import QUESTIONS, invented_objects, right_answers
 from magellan.pretraining.tokenizer import build_tokenizer
 from magellan.pretraining.zoo import centroid_accuracy, random_play
 from magellan.worlds import SPLITS, WORLDS
@@ -117,9 +116,7 @@ def test_answers_by_hand():
     hand = "Goal: Grasp cow\n" + lines.format("door, carrot", "nothing", 1, "baby cow")
     under = "Goal: Grasp door\n" + lines.format("door, door", "door", 0, "empty")
     # in sight, in hand, underfoot, kind, verb, then furniture, plant, herbivore, carnivore, supply
-    reader = build_tokenizer(list(OBJECTS))
-    tokens = Codec(reader).encode([sight, hand, under])
-    assert right_answers(tokens, Ids.of(reader)).tolist() == [
+    assert [right_answers(prompt) for prompt in (sight, hand, under)] == [
         [1, 0, 0, 3, 1, 1, 0, 0, 1, 1],
         [0, 1, 0, 2, 0, 1, 1, 0, 0, 0],
         [1, 0, 1, 0, 0, 1, 0, 0, 0, 0],

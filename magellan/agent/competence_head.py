@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -29,6 +29,7 @@ from magellan.model.packing import PackedBatch
 from magellan.model.scoring import prompt_features
 
 if TYPE_CHECKING:
+    from magellan.competence.learned import LearnedSettings
     from magellan.model.backbone import Backbone
 
 NOW, DELAYED, POLICY = "competence", "competence_delayed", "policy"
@@ -60,30 +61,6 @@ READERS: Mapping[str, AdapterRoles] = {
 is defect B1 of the released code: without gradients the name of the adapter is lost."""
 
 
-class HeadSettings(Protocol):
-    """Constants of the head, a part of `magellan.competence.learned.LearnedSettings`."""
-
-    @property
-    def learning_rate(self) -> float:
-        """Adam step size of head and adapter."""
-
-    @property
-    def adapter(self) -> str:
-        """A key of `READERS`."""
-
-    @property
-    def hidden(self) -> int:
-        """Width of the hidden layer."""
-
-    @property
-    def initial(self) -> float | None:
-        """Chance of success that predictions begin near, if not an even one."""
-
-    @property
-    def refresh_batch(self) -> int:
-        """Prompts per pass of `transformers` without gradients."""
-
-
 class CompetenceHead:
     """The current estimator and its snapshots, the oldest of which is the delayed estimator.
 
@@ -93,7 +70,7 @@ class CompetenceHead:
         seed: seed of the head's initial values.
     """
 
-    def __init__(self, backbone: Backbone, config: HeadSettings, seed: int) -> None:
+    def __init__(self, backbone: Backbone, config: LearnedSettings, seed: int) -> None:
         self.backbone, self.config = backbone, config
         self.readers = READERS[config.adapter]
         generator = torch.Generator().manual_seed(seed)

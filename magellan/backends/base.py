@@ -14,7 +14,7 @@ from magellan.core.errors import InputError
 from magellan.model.settings import AgentConfig, GrpoConfig
 
 if TYPE_CHECKING:
-    from magellan.agent.competence_head import HeadSettings
+    from magellan.competence.learned import LearnedSettings
 
 CURRENT, DELAYED = "current", "delayed"
 Which = str | int
@@ -67,7 +67,7 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def start_competence(self, settings: HeadSettings, seed: int) -> None:
+    def start_competence(self, settings: LearnedSettings, seed: int) -> None:
         """Create the competence estimator, with no snapshot.
 
         seed: of the initial values.

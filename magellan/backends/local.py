@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import torch
 
-from magellan.agent.competence_head import CompetenceHead, HeadSettings
+from magellan.agent.competence_head import CompetenceHead
 from magellan.agent.grpo import GRPO
 from magellan.agent.replay import Batch, Episodes
 from magellan.agent.sac import SAC
@@ -30,6 +30,7 @@ from magellan.model.settings import AgentConfig, GrpoConfig
 from magellan.worlds import DEFAULT_WORLD, WORLDS, World
 
 if TYPE_CHECKING:
+    from magellan.competence.learned import LearnedSettings
     from magellan.model.backbone import Backbone
 
 
@@ -56,7 +57,7 @@ class LocalBackend(Backend):
         if self.backbone.sizes_itself and self.backbone.fast_pass is None:
             self._choose_micro_batch(settings.batch_size)
 
-    def start_competence(self, settings: HeadSettings, seed: int) -> None:
+    def start_competence(self, settings: LearnedSettings, seed: int) -> None:
         self._learners["competence"] = CompetenceHead(self.backbone, settings, seed)
 
     def start_writing(self, settings: GrpoConfig) -> None:

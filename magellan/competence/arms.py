@@ -3,33 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from magellan.core.errors import InputError
-
-
-class Goals(Protocol):
-    """The part of a goal space that samplers use; see `magellan.worlds.GoalSet`."""
-
-    @property
-    def sizes(self) -> np.ndarray: ...
-
-    @property
-    def feasible(self) -> np.ndarray: ...
-
-    def __len__(self) -> int: ...
-
-    def categories_at(self, positions: np.ndarray) -> np.ndarray: ...
-
-    def nth(self, category: int, ranks: np.ndarray) -> np.ndarray: ...
-
-    def prompt(self, position: int) -> str: ...
-
-    def counts(self) -> dict[str, int]: ...
-
-    def positions_in(self, other: Any, positions: np.ndarray) -> np.ndarray: ...
+from magellan.worlds import GoalSet
 
 
 class Arms(ABC):
@@ -65,7 +44,7 @@ class Arms(ABC):
 class EachGoal(Arms):
     """Every goal is its own arm, explored and exploited."""
 
-    def __init__(self, goals: Goals) -> None:
+    def __init__(self, goals: GoalSet) -> None:
         self._goals = goals
 
     def __len__(self) -> int:
@@ -90,7 +69,7 @@ class EachCategory(Arms):
     InputError if no goal is feasible.
     """
 
-    def __init__(self, goals: Goals) -> None:
+    def __init__(self, goals: GoalSet) -> None:
         self._goals = goals
         self.explored = np.flatnonzero(goals.sizes)
         self.exploited = self.explored[goals.feasible[self.explored]]

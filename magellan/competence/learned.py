@@ -15,6 +15,7 @@ much as one estimator on a space of `pool` goals.
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -34,7 +35,7 @@ from magellan.core.settings import BatchSize, Count, Section, StepSize, Width
 from magellan.worlds import NOTHING, GoalSet
 
 CACHED_PROMPTS = 20_000
-"""Packed prompts after which the cache is emptied."""
+"""Packed prompts that are kept, those that were used last."""
 
 
 class LearnedSettings(Section):
@@ -81,6 +82,9 @@ class LearnedSettings(Section):
         return self
 
 
+@register_estimator(
+    "learned", "Learned", LearnedSettings, section="competence", needs_features=True, arms="goals"
+)
 class LearnedCompetence(CompetenceEstimator):
     """Every goal is an arm; the same head also predicts goals never practised.
 
@@ -108,7 +112,7 @@ class LearnedCompetence(CompetenceEstimator):
             maxlen=config.delay // config.refresh + 1
         )
         self._prompts = PromptTokens(self.backend.codec)
-        self._packed: dict[tuple[int, int, int], PackedState] = {}
+        self._packed_prompt = functools.lru_cache(CACHED_PROMPTS)(self._pack_prompt)
         self._scores_candidates = parts.scores_candidates
         self._whole: int | None = None  # handle of the prompts of the whole space
         self._set_candidates(parts.goals)
@@ -177,16 +181,10 @@ class LearnedCompetence(CompetenceEstimator):
         success = np.array([outcome for *_, outcome in episodes], np.float32)
         return self.backend.update_competence(Episodes(tokens, segments, success))
 
-    def _packed_prompt(self, space: int, goal: int, standing_on: int) -> PackedState:
+    def _pack_prompt(self, space: int, goal: int, standing_on: int) -> PackedState:
         """First prompt of an episode, packed; cached, since recent ones are drawn repeatedly."""
-        key = space, goal, standing_on
-        if key not in self._packed:
-            if len(self._packed) >= CACHED_PROMPTS:
-                self._packed.clear()
-            goals = [*self._former, self._goals][space]
-            prompt = goals.prompt(goal, standing_on)
-            self._packed[key] = self.backend.codec.pack([prompt], [()])[0]
-        return self._packed[key]
+        prompt = [*self._former, self._goals][space].prompt(goal, standing_on)
+        return self.backend.codec.pack([prompt], [()])[0]
 
     def _draw_by_recency(self, size: int) -> np.ndarray:
         """Positions in the buffer, (size,), with probability rank / sum; the newest has rank n."""
@@ -310,11 +308,3 @@ class LearnedCompetence(CompetenceEstimator):
             self._pool, size, now = pool.astype(np.int64), len(pool), state["now"]
         self._now = checked_numbers(now, "now", (size,), 0, 1)
         self._delayed = checked_numbers(state["delayed"], "delayed", (size,), 0, 1)
-
-
-@register_estimator(
-    "learned", "Learned", LearnedSettings, section="competence", needs_features=True, arms="goals"
-)
-def build(parts: EstimatorParts, settings: LearnedSettings) -> LearnedCompetence:
-    """Build on the run's language model: head, adapter and delayed copy."""
-    return LearnedCompetence(parts, settings)

@@ -13,7 +13,7 @@ import numpy as np
 
 from magellan.competence.arms import Regions
 from magellan.competence.learned import LearnedCompetence, LearnedSettings
-from magellan.competence.registry import EstimatorParts, register_estimator
+from magellan.competence.registry import register_estimator
 from magellan.core.errors import InputError, not_allowed
 from magellan.core.parsing import checked_numbers
 from magellan.worlds import GoalSet
@@ -24,6 +24,9 @@ ITERATIONS = 10
 """Of k-means."""
 
 
+@register_estimator(
+    "learned_groups", "Learned groups", LearnedSettings, section="competence", needs_features=True
+)
 class LearnedGroups(LearnedCompetence):
     """Every region is an arm; `predict` predicts single goals.
 
@@ -155,11 +158,3 @@ def renumbered(regions: np.ndarray, former: np.ndarray) -> np.ndarray:
         new, old = np.unravel_index(shared.argmax(), shared.shape)
         number[new], shared[new], shared[:, old] = old, -1, -1
     return number[regions]
-
-
-@register_estimator(
-    "learned_groups", "Learned groups", LearnedSettings, section="competence", needs_features=True
-)
-def build(parts: EstimatorParts, settings: LearnedSettings) -> LearnedGroups:
-    """Build on the run's language model: MAGELLAN's estimator, and regions of goals."""
-    return LearnedGroups(parts, settings)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from magellan.competence.base import CompetenceEstimator
-from magellan.core.registry import Registry, Spec
+from magellan.core.registry import BuilderT, Registry, Spec
 from magellan.core.settings import NoSettings, Section
 
 if TYPE_CHECKING:
@@ -37,13 +37,12 @@ class EstimatorParts:
     scores_candidates: bool = True
 
 
-Builder = Callable[[EstimatorParts, Any], CompetenceEstimator]
-"""(parts, settings of the estimator's own section) to the estimator at the start of a run."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class EstimatorSpec(Spec):
     """An estimator that a configuration can name: in `observers`, or as a sampler's `estimator`.
+
+    `build` is a function (parts, settings of the estimator's own section) to the estimator at the
+    start of a run, or its class.
 
     Attributes:
         needs_features: whether it needs a language model.
@@ -59,7 +58,7 @@ ESTIMATORS: Registry[EstimatorSpec] = Registry("estimator")
 
 def register_estimator(
     name: str, label: str = "", settings: type[Section] = NoSettings, **fields: Any
-) -> Callable[[Builder], Builder]:
+) -> Callable[[BuilderT], BuilderT]:
     """Register a builder (decorator), so that configurations can name the estimator.
 
     Args: see `EstimatorSpec` and `Spec`.

@@ -13,7 +13,7 @@ import numpy as np
 import yaml
 from numpy.typing import ArrayLike
 
-from magellan.core.errors import InputError, shown
+from magellan.core.errors import InputError, not_allowed, shown
 
 MOST_MERGED = 1000
 """Maximum number of keys after merges (`<<`), which could grow exponentially."""
@@ -142,10 +142,7 @@ def checked_numbers(
         return array
     sizes = ", ".join("any" if length is None else str(length) for length in shape)
     bounds = f"{shown(np.asarray(lowest).tolist())} to {shown(np.asarray(largest).tolist())}"
-    raise InputError(
-        f"{where}: {shown(array.tolist())} is not allowed; allowed: numbers of shape ({sizes}), "
-        f"{bounds}"
-    )
+    raise not_allowed(where, array.tolist(), f"numbers of shape ({sizes}), {bounds}")
 
 
 def read_json_text(path: Path) -> str:

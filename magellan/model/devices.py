@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from magellan.core.errors import InputError
+from magellan.core.errors import not_allowed
 
 CPU = torch.device("cpu")
 HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
@@ -21,20 +21,16 @@ def find_device(name: str) -> torch.device:
         return CPU
     reason = _missing_gpu(name)
     if reason:
-        raise InputError(
-            f"backend.device: {name!r} is not allowed: {reason}; allowed: cpu, or auto, which "
-            "takes cuda where there is one"
-        )
+        allowed = "cpu, or auto, which takes cuda where there is one"
+        raise not_allowed("backend.device", name, allowed, f": {reason}")
     return torch.device("cuda" if name == "auto" else name)
 
 
 def check_format(device: torch.device, dtype: str) -> None:
     """Raise InputError if the device does not compute in this number format."""
     if dtype == "bfloat16" and device.type == "cuda" and not torch.cuda.is_bf16_supported():
-        raise InputError(
-            f"backend.dtype: {dtype!r} is not allowed on {device_name(device)}, which does not "
-            "compute with it; allowed: float32"
-        )
+        why = f" on {device_name(device)}, which does not compute with it"
+        raise not_allowed("backend.dtype", dtype, "float32", why)
 
 
 def device_name(device: torch.device) -> str:

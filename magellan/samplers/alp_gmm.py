@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from magellan.competence.learned_groups import whitened
-from magellan.core.errors import InputError
+from magellan.core.errors import InputError, not_allowed
 from magellan.core.settings import Count, Fraction, Section
 from magellan.samplers.base import ConstantEpsilon, GoalSampler
 from magellan.samplers.registry import SamplerParts, register_sampler
@@ -30,10 +30,7 @@ class AlpGmmSettings(Section):
     @model_validator(mode="after")
     def _check_most(self) -> AlpGmmSettings:
         if self.most > self.fit_every:
-            raise InputError(
-                f"alp_gmm.most: {self.most} is not allowed; allowed: fit_every ({self.fit_every}) "
-                "or less"
-            )
+            raise not_allowed("alp_gmm.most", self.most, f"fit_every ({self.fit_every}) or less")
         return self
 
 

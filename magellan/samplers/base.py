@@ -10,12 +10,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from magellan.competence.arms import Arms, EachCategory, EachGoal, Goals
+from magellan.competence.arms import Arms, EachCategory, EachGoal
 from magellan.competence.base import CompetenceEstimator, Outcomes
 from magellan.core.errors import InputError, NotFiniteError
 from magellan.core.parsing import checked_numbers
 from magellan.samplers.choice import Choice, Signal, SignalChoice
 from magellan.samplers.rules import Rule, RuleChoice
+from magellan.worlds import GoalSet
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ NEVER = ConstantEpsilon(0.0)
 Schedule = Callable[[int], float]
 """Number of sampler updates -> epsilon in [0, 1]."""
 
-ARMS: Mapping[str, Callable[[Goals], Arms]] = {"goals": EachGoal, "categories": EachCategory}
+ARMS: Mapping[str, Callable[[GoalSet], Arms]] = {"goals": EachGoal, "categories": EachCategory}
 
 
 class GoalSampler:
@@ -82,7 +83,7 @@ class GoalSampler:
 
     def __init__(
         self,
-        goals: Goals,
+        goals: GoalSet,
         estimator: CompetenceEstimator | None,
         rule: Signal | Rule | None,
         schedule: Schedule,

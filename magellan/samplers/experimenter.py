@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from magellan.competence.arms import EachCategory, Goals
+from magellan.competence.arms import EachCategory
 from magellan.core.errors import InputError
 from magellan.core.settings import Count
 from magellan.model.chat import Chat
 from magellan.samplers.base import GoalSampler
 from magellan.samplers.proposals import LONGEST, AskSettings, ChatSampler, Proposals, scripted
 from magellan.samplers.registry import SamplerParts, register_sampler
+from magellan.worlds import GoalSet
 
 TASK = """You are the experimenter of an agent that learns to reach goals in a text world. You \
 read how often it succeeded lately and say what it trains next. First the analysis: lines \
@@ -76,7 +77,7 @@ class Experimenter(Proposals):
 class GoalLines:
     """Goals as lines: the lines of their prompts, without those that all share, joined by `; `."""
 
-    def __init__(self, goals: Goals) -> None:
+    def __init__(self, goals: GoalSet) -> None:
         self.goals = goals
         some = np.unique(np.linspace(0, len(goals) - 1, 64).astype(np.int64))
         prompts = [goals.prompt(int(position)).split("\n") for position in some]

@@ -9,13 +9,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from magellan.competence.arms import Goals
 from magellan.competence.base import CompetenceEstimator
 from magellan.competence.registry import ESTIMATORS
 from magellan.core.errors import InputError, NotFiniteError
 from magellan.core.registry import BuilderT, Registry, Spec
 from magellan.samplers.base import NEVER, GoalSampler, Schedule
 from magellan.samplers.rules import Rule
+from magellan.worlds import GoalSet
 
 
 def no_features(*_: Any) -> np.ndarray:
@@ -39,7 +39,7 @@ class SamplerParts:
         transcript: file for what a chat model is asked and answers; None: none.
     """
 
-    goals: Goals
+    goals: GoalSet
     rng: np.random.Generator
     epsilon: Schedule
     estimator: CompetenceEstimator | None = None

@@ -4,27 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from magellan.backends import Backend
 from magellan.config import Phase, RunConfig
 from magellan.config.phases import goals_of
-from magellan.core.codec import Codec, PackedState
 from magellan.core.randomness import choose
 from magellan.samplers.signals import absolute_learning_progress
 from magellan.worlds import Categories, Environment, GoalSet
 
 MakeEnvironment = Callable[[int], Environment]
 """Number of episodes -> an environment for them."""
-
-
-class Policy(Protocol):
-    """A policy, such as a `magellan.backends.Backend`."""
-
-    def probabilities(self, states: list[PackedState], /) -> np.ndarray:
-        """Return the probability of each state's candidates, float64 (batch, candidates)."""
 
 
 MAX_PARALLEL = 512
@@ -103,11 +95,7 @@ def _draw_goals(space: GoalSet, per_category: int, seed: int) -> EvaluationSet:
 
 
 def evaluate(
-    agent: Policy,
-    codec: Codec,
-    goals: EvaluationSet,
-    seed: int,
-    make_env: MakeEnvironment | None = None,
+    backend: Backend, goals: EvaluationSet, seed: int, make_env: MakeEnvironment | None = None
 ) -> np.ndarray:
     """Play one episode per feasible goal, sampling from the policy; return success, float64 (k,).
 
@@ -116,12 +104,11 @@ def evaluate(
     make_env: makes the environment; None: a new one of the world.
     """
     positions = goals.positions[goals.feasible]
-    return play(agent, codec, goals.space, positions, np.random.default_rng(seed), make_env)
+    return play(backend, goals.space, positions, np.random.default_rng(seed), make_env)
 
 
 def play_many(
-    agent: Policy,
-    codec: Codec,
+    backend: Backend,
     goals: GoalSet,
     positions: np.ndarray,
     rng: np.random.Generator,
@@ -129,13 +116,12 @@ def play_many(
 ) -> np.ndarray:
     """Play in batches of `MAX_PARALLEL` episodes, for requests of thousands; see `play`."""
     batches = [positions[i : i + MAX_PARALLEL] for i in range(0, len(positions), MAX_PARALLEL)]
-    success = [play(agent, codec, goals, batch, rng, make_env) for batch in batches]
+    success = [play(backend, goals, batch, rng, make_env) for batch in batches]
     return np.concatenate([np.zeros(0), *success])
 
 
 def play(
-    agent: Policy,
-    codec: Codec,
+    backend: Backend,
     goals: GoalSet,
     positions: np.ndarray,
     rng: np.random.Generator,
@@ -148,9 +134,10 @@ def play(
     while running.any():
         rows = np.flatnonzero(running).tolist()
         prompts, possible = env.prompts(), env.possible_actions
-        states = codec.pack([prompts[row] for row in rows], [possible[row] for row in rows])
+        packed = [prompts[row] for row in rows], [possible[row] for row in rows]
+        states = backend.codec.pack(*packed)
         actions = np.full(len(positions), -1)
-        actions[rows] = choose(agent.probabilities(states), rng)
+        actions[rows] = choose(backend.probabilities(states), rng)
         _, rewards, terminated, truncated, _ = env.step(actions)
         success[rows] += rewards[rows]
         running &= ~(terminated | truncated)

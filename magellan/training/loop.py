@@ -131,8 +131,7 @@ class Trainer:
 
     def _play(self, goals: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Play one episode per goal, only to estimate competence; return success."""
-        codec, make_env = self.backend.codec, self.collector.evaluation_env
-        return play_many(self.backend, codec, self.goals, goals, rng, make_env)
+        return play_many(self.backend, self.goals, goals, rng, self.collector.evaluation_env)
 
     def _learn(self) -> None:
         losses = self._update_agent()
@@ -227,7 +226,7 @@ class Trainer:
     def _evaluated(self, goals: EvaluationSet) -> tuple[np.ndarray, dict[str, dict[str, float]]]:
         """Success of an episode for each feasible goal, (k,); critic's columns by category."""
         seed, make_env = self.config.budget.evaluation_seed, self.collector.evaluation_env
-        success = evaluate(self.backend, self.backend.codec, goals, seed, make_env)
+        success = evaluate(self.backend, goals, seed, make_env)
         return success, critic_by_category(self.backend, goals, seed, make_env)
 
     def _record_goals(

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 import gymnasium
 import numpy as np
 
-from magellan.core.errors import InputError, not_allowed, shown
+from magellan.core.errors import InputError, not_allowed
 from magellan.worlds.base import Environment
 
 NO_ACTION = -1
@@ -98,10 +98,8 @@ class Episodes(Environment, Generic[EpisodeT]):
             episode = self.episodes[i]
             reached = episode.act(action, self._rng)
             if reached not in (0, 1):
-                raise InputError(
-                    f"{type(episode).__name__}.act: {shown(reached)} is not allowed; allowed: True "
-                    "or False, whether the goal is reached"
-                )
+                method = f"{type(episode).__name__}.act"
+                raise not_allowed(method, reached, "True or False, whether the goal is reached")
             rewards[i] = terminated[i] = reached
             self._elapsed[i] += 1
             truncated[i] = self._elapsed[i] == episode.horizon
@@ -132,10 +130,11 @@ class Episodes(Environment, Generic[EpisodeT]):
         for episode in self.episodes:
             for name, value in vars(episode).items():
                 if not _is_kept(value):
-                    raise InputError(
-                        f"{self._kind.__name__}.{name}: {shown(value)} is not allowed; allowed: "
+                    raise not_allowed(
+                        f"{self._kind.__name__}.{name}",
+                        value,
                         "what a checkpoint keeps: numbers of Python, texts, None, arrays of "
-                        "numbers, lists, and dicts by text"
+                        "numbers, lists, and dicts by text",
                     )
 
     def evaluation_env(self, num_envs: int) -> Environment:

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from magellan.agent.sac import SAC
+from magellan.backends.local import LocalBackend
 from magellan.config import resolve_run
-from magellan.core.codec import Codec
 from magellan.core.errors import InputError
 from magellan.model import tokenizers
 from magellan.model.backbone import Backbone
@@ -57,8 +56,9 @@ def test_an_untrained_reader_plays_no_better_than_at_random(name, split):
         world.goals(READERS[name], 3, split),
     )
     goals = EvaluationSet(space, np.arange(len(space)))
-    agent = SAC(backbone, config.agent, 1), Codec(backbone.tokenizer)
-    rates = by_category(goals.kinds, goals.categories, evaluate(*agent, goals, seed=7))
+    agent = LocalBackend(backbone, world)
+    agent.start_policy(config.agent, 1)
+    rates = by_category(goals.kinds, goals.categories, evaluate(agent, goals, seed=7))
     chances = rates_of_random_play(world.environment(len(space)), space)
     for category, (n, success) in rates.items():
         by_chance = chances[world.categories.names.index(category)]

@@ -55,7 +55,7 @@ def test_it_plays_as_in_an_evaluation(agent, backend):
         reached, text = watched(agent, backend, seed, words=None, category="grasp")
         goals, position = chosen_goal(agent, None, None, "grasp", seed)
         rng = np.random.default_rng(seed)
-        (success,) = play(backend, backend.codec, goals, np.array([position]), rng)
+        (success,) = play(backend, goals, np.array([position]), rng)
         assert reached == bool(success)
         assert ("Goal reached in " in text) == reached != ("Goal not reached in " in text)
         outcomes.append(reached)

@@ -46,7 +46,7 @@ def grasper(tokenizer) -> SimpleNamespace:
     def probabilities(states: list[PackedState]) -> np.ndarray:
         return np.eye(max(state.segments[-1] for state in states))[[*map(choice, states)]]
 
-    return SimpleNamespace(probabilities=probabilities)
+    return SimpleNamespace(probabilities=probabilities, codec=Codec(tokenizer))
 
 
 def counts(goals) -> dict[str, int]:
@@ -58,9 +58,9 @@ def codes(goals) -> np.ndarray:
     return goals.space.codes_at(goals.positions)
 
 
-def play(agent, codec, goals, seed):
+def play(agent, goals, seed):
     """Success per category."""
-    success = evaluate(agent, codec, goals, seed)
+    success = evaluate(agent, goals, seed)
     return by_category(goals.kinds, goals.categories[goals.feasible], success)
 
 
@@ -80,7 +80,7 @@ def test_training_side_is_part_of_the_training_goals_and_unseen_side_is_not(sets
 
 
 def test_every_feasible_goal_is_played_once(sets, tokenizer):
-    outcome = play(grasper(tokenizer), Codec(tokenizer), sets["train"], seed=1)
+    outcome = play(grasper(tokenizer), sets["train"], seed=1)
     none = dict.fromkeys(("grow_plant", "grow_herbivore"), (64, 0.0))
     assert outcome == {"grasp": (64, 1.0), **none, "grow_carnivore": (32, 0.0)}
 
@@ -93,7 +93,7 @@ def test_the_critic_is_asked_about_the_states_that_an_evaluation_begins_with(set
         critic_statistics=lambda states: of_critic.extend(states) or {},
     )
     goals = sets["train"]
-    evaluate(backend, backend.codec, goals, seed=1)
+    evaluate(backend, goals, seed=1)
     critic_by_category(backend, goals, 1, goals.space.world.environment)
     first, asked = ([s.tokens.tolist() for s in states] for states in (evaluated[0], of_critic))
     assert asked == first  # goals are in order of category
@@ -101,8 +101,8 @@ def test_the_critic_is_asked_about_the_states_that_an_evaluation_begins_with(set
 
 def test_the_same_draws_at_every_evaluation(sets, tokenizer):
     def rates(seed):
-        agent = SimpleNamespace(probabilities=uniform)
-        return play(agent, Codec(tokenizer), sets["train"], seed)
+        agent = SimpleNamespace(probabilities=uniform, codec=Codec(tokenizer))
+        return play(agent, sets["train"], seed)
 
     assert rates(1) == rates(1) != rates(2)
     assert 0.0 < rates(1)["grasp"][1] < 0.4

@@ -28,7 +28,7 @@ from magellan.core.errors import InputError, JobError, ServersDiffer, is_out_of_
 from magellan.model.settings import AgentConfig
 
 if TYPE_CHECKING:
-    from magellan.agent.competence_head import HeadSettings
+    from magellan.competence.learned import LearnedSettings
 
 READING = "magellan"
 """Name of the module function."""
@@ -134,7 +134,7 @@ class LamorelBackend(Backend):
     def start_policy(self, settings: AgentConfig, seed: int) -> None:
         self._agree_on_micro_batch(self._call_all("start_policy", settings, seed))
 
-    def start_competence(self, settings: HeadSettings, seed: int) -> None:
+    def start_competence(self, settings: LearnedSettings, seed: int) -> None:
         self._call_all("start_competence", settings, seed)
 
     def _agree_on_micro_batch(self, choices: list[tuple[int, str]]) -> None:

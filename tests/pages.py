@@ -18,7 +18,7 @@ from analysis.statistics import contrasts, standing
 from analysis.statistics.intervals import holm_within, percentile_estimate, sign_flip_test
 from analysis.statistics.mastery import kaplan_meier, median_time, times_of
 from analysis.statistics.matrices import mean_until, settings, success_curves
-from analysis.statistics.practice_shares import practised_until, run_counts
+from analysis.statistics.practice_shares import goal_counts, practised_until, run_counts
 from analysis.statistics.primary import run_means
 from analysis.studies import behaviour, estimation
 from analysis.tables import printing, store
@@ -681,6 +681,61 @@ def repaired_tests() -> str:
     return in_table(header, with_tests(rows, halves=True))
 
 
+READ_UNTIL = 150_000
+READINGS = {
+    ("paper_small", "default"): "text",
+    ("readings", "code"): "code",
+    ("paper_small_variants", "released_window"): "code",
+    ("readings", "often_long"): "often_long",
+    ("readings", "seldom_short"): "seldom_short",
+}
+"""Folder and variant -> reading; of a seed in two folders, the first one's run."""
+
+
+def impossible_progress(results: store.Results, algorithm: Algorithm) -> pd.Series:
+    """Share of a space's learning progress on impossible goals, mean over training: (seeds,)."""
+    rows = rows_where(results.tables["competence"], split="train", **algorithm._asdict())
+    progress = rows.pivot_table("learning_progress", ["seed", "episode"], "category", observed=True)
+    progress *= pd.Series(goal_counts(results, algorithm, "25k"))
+    shares = progress["impossible"] / progress.sum(axis=1)  # nan without any progress
+    return shares.groupby("seed").mean()
+
+
+@cache
+def readings() -> pd.DataFrame:
+    """A row for each run of a reading: episodes until mastery (nan: never), and the rest."""
+    papers = pd.Series(settings(of("paper_small")).paper_mastery)[:3]
+    rows: dict[tuple[str, int], pd.Series] = {("paper", 0): papers}
+    for (folder, variant), reading in READINGS.items():
+        results, algorithm = begun(of(folder), READ_UNTIL), Algorithm("magellan", variant)
+        if algorithm not in results.algorithms_in("25k"):
+            continue
+        (term,) = contrasts.parse("/".join(algorithm))
+        times = times_of(results, algorithm, "25k", "train")
+        at = {name: np.where(flags, at, np.nan) for name, (at, flags) in times.items()}
+        frame = pd.DataFrame(at, results.seeds_of(algorithm, "25k"))[papers.index]
+        ratios = np.log2(frame.fillna(2 * READ_UNTIL) / papers)
+        frame["distance"] = ratios.abs().mean(axis=1)
+        frame["impossible"] = impossible_progress(results, algorithm)
+        for split in SPLITS:
+            frame[split] = contrasts.scores(results, term, "error", split).mean(axis=1)
+        for seed, row in frame.iterrows():
+            rows.setdefault((reading, seed), row)
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def read() -> str:
+    """Every run of every reading, below the paper's."""
+    rows = []
+    for (reading, seed), run in readings().iterrows():
+        cells = ["never" if np.isnan(at) else f"{at:,.0f}" for at in run[:3]]
+        cells += ["" if np.isnan(value) else f"{value:.2f}" for value in run[3:]]
+        rows.append([f"{reading}, {seed}", *cells])
+    header = ["reading, seed", "grasping mastered", "plants", "herbivores", "distance"]
+    header += ["progress on impossible goals", "error, training goals", "unseen goals"]
+    return in_table(header, rows)
+
+
 SHARED_STEPS = 64_000
 SPACES = {
     "0": "0-4000-800-160-32",
@@ -808,19 +863,19 @@ def of(folder: str) -> store.Results:
     return store.load(REFERENCE / folder)
 
 
+def begun(results: store.Results, until: float) -> store.Results:
+    """The first episodes of runs."""
+    tables = {name: rows[rows["episode"] <= until] for name, rows in results.tables.items()}
+    return store.Results(tables, results.manifest)
+
+
 OBSERVERS = ["random:learned - random:per_goal", "random:learned - random:expert_buckets"]
 """MAGELLAN's estimator against each other one."""
 
 
 def gaps(folder: str, until: float = np.inf) -> list[contrasts.Compared]:
     """MAGELLAN's estimator against each other one, up to a number of episodes; spaces in order."""
-    measured = estimation.with_truth(of(folder), estimation.MEASURED)
-    early = {
-        name: frame[frame["episode"] < until]
-        for name, frame in measured.tables.items()
-        if name in ("evaluation", "competence")
-    }
-    measured = store.Results({**measured.tables, **early}, measured.manifest)
+    measured = begun(estimation.with_truth(of(folder), estimation.MEASURED), until)
     observers = [text.replace("random", "ek_eval") for text in OBSERVERS]
     compared = contrasts.compare(measured, observers, "error", ["train"])
     return sorted(compared, key=lambda one: measured.goal_spaces.index(one.goal_space))
@@ -1026,6 +1081,7 @@ BLOCKS = {
     ("yoked", "dosed tests"): dosed_tests,
     ("share", "shared"): shared,
     ("share", "shared test"): shared_test,
+    ("readings", "read"): read,
     ("repair", "repaired"): repaired,
     ("repair", "repaired tests"): repaired_tests,
     ("separated", "memory"): lambda: finding(

@@ -207,6 +207,20 @@ def test_the_page_compares_the_errors_of_replays_as_they_are():
     assert f"predictions are not better ({train_asked})" in words
 
 
+def test_no_reading_gives_the_papers_curves():
+    """By the rule of the protocol: all runs of a reading master three categories."""
+    found = pages.readings().drop("paper", level=0)
+    failing = found["grow_herbivore"].isna()
+    assert failing.groupby(level=0).any().tolist() == [True] * 4
+    words = page("readings")
+    assert "None of the four readings gives the paper's curves: each has a run that" in words
+    assert f", {len(found)} of 20 runs: those known before, and seed 0 of" in words
+    assert f"which is nearest is open, {len(found)} of 20 runs" in pages.page("studies/README")
+    often = found.index.get_level_values(0).isin(["code", "often_long"])
+    for column in ("train", "impossible"):
+        assert found.loc[often, column].max() < found.loc[~often, column].min()
+
+
 def test_shares_alone_have_magellans_success():
     """By the rule of the protocol: the interval lies within .08 of zero."""
     assert "[learn as much](docs/studies/yoked.md)" in README

@@ -241,8 +241,7 @@ def success(folder: str, sampler: str, variant: str = "base", split: str = "trai
     """Mean success over training of each run, by seed: (seeds,)."""
     results, algorithm = of(folder), Algorithm(sampler, variant)
     (space,) = results.goal_spaces
-    means = run_means(results, algorithm, space, split)
-    return pd.Series(means, results.seeds_of(algorithm, space))
+    return run_means(results, algorithm, space, split)
 
 
 def prompts_success(folder: str, sampler: str, variant: str = PLAIN) -> pd.Series:

@@ -425,7 +425,7 @@ class Plan:
         summary = finding_of(self.folder)
         if not summary:
             return ""
-        options = [word for path in files for word in ("--configfile", os.path.relpath(path))]
+        options = ["--configfile", *map(os.path.relpath, files)] if files else []
         options += ["--config"] * bool(overrides)
         for key, value in overrides.items():
             text = value if isinstance(value, str) else json.dumps(value)

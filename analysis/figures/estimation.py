@@ -48,7 +48,7 @@ def draw(results: Results, frame: pd.DataFrame) -> Figure:
         titles,
         (max(7.5, 3.0 * len(panels) + 0.6), 4.4),
         "Episodes played only to estimate",
-        f"Bars: {confidence:.0%} intervals, {', '.join(methods)}.{notes}",
+        f"Bars: {100 * confidence:g}% intervals, {', '.join(methods)}.{notes}",
     )
     most = max(frame["estimating"].max(), 10.0 * SMALLEST)
     last = math.ceil(math.log10(most) + SIDES / 2)

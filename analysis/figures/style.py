@@ -349,7 +349,7 @@ def interval_text(results: Results, goal_space: str, method: str = PERCENTILE) -
     if max(seeds) == 1:
         return "No intervals: a single seed says nothing about the spread between runs."
     text = (
-        f"Intervals: {settings['confidence']:.0%}, {method}, resampling whole runs "
+        f"Intervals: {100 * settings['confidence']:g}%, {method}, resampling whole runs "
         f"(n = {number_text(seeds)}), {settings['bootstrap_repetitions']:,} resamples."
     )
     if min(seeds) == 1:

@@ -114,8 +114,8 @@ def method_text(results: Results, comparison: pd.DataFrame) -> str:
     holm = f", p corrected over {number_text(sizes)} comparisons (Holm)" if corrected else ""
     return (
         f"{SCORE_LABELS[PRIMARY_SCORE]}{results.counted_from}, {SPLIT_LABELS[split].lower()}, mean "
-        f"of {number_text(categories)} categories; {kind.confidence:.0%} intervals, uncorrected, "
-        f"and p by permutation of whole runs{holm}"
+        f"of {number_text(categories)} categories; {100 * kind.confidence:g}% intervals, "
+        f"uncorrected, and p by permutation of whole runs{holm}"
     )
 
 

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from analysis.statistics.matrices import SCORES, settings
-from analysis.statistics.primary import PRIMARY_SCORE, equal_length
+from analysis.statistics.matrices import SCORES, equal_length, settings
+from analysis.statistics.primary import PRIMARY_SCORE
 from analysis.statistics.summaries import MEAN
 from analysis.tables import grid
 from analysis.tables.coverage import sentence
@@ -57,7 +57,9 @@ class SummaryTables(NamedTuple):
                     "Compared with": self.results.labels[baseline],
                     "n": f"{row['runs']} and {row['baseline_runs']}",
                     "Difference": f"{row['difference']:+.3f}",
-                    f"{row['confidence']:.0%} interval": interval_cell(row["low"], row["high"]),
+                    f"{100 * row['confidence']:g}% interval": interval_cell(
+                        row["low"], row["high"]
+                    ),
                     "p": chance(row["p_holm"]),
                     "p, uncorrected": chance(row["p"]),
                     "p, paired": chance(row["p_paired"]) or "n/a",
@@ -88,7 +90,7 @@ class SummaryTables(NamedTuple):
         confidence = settings(self.results).confidence
         title = (
             f"Success by phase, mean over feasible categories, {self._where(split)}: mean over n = "
-            f"{seeds} seeds ({confidence:.0%} interval)"
+            f"{seeds} seeds ({100 * confidence:g}% interval)"
         )
         return self._by_sampler(title, self._rows("phases", split=split, category=MEAN), cells)
 

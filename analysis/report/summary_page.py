@@ -113,7 +113,7 @@ def _values(results: Results, goal_space: str) -> dict[str, str]:
         "reference_sampler": sampler_label(reference.sampler),
         "across": grid.UNIT_LABELS[results.unit],
         "unit": grid.UNIT_WORDS[results.unit],
-        "confidence": f"{settings(results).confidence:.0%}",
+        "confidence": f"{100 * settings(results).confidence:g}%",
         "resamples": f"{settings(results).bootstrap_repetitions:,}",
     }
 

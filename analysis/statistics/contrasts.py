@@ -22,7 +22,6 @@ import pandas as pd
 
 from analysis.statistics import intervals, matrices, summaries
 from analysis.statistics.intervals import Bootstrap, Interval, Matrix, sign_flip_test
-from analysis.statistics.primary import means_at_equal_length
 from analysis.tables.grid import Algorithm, Run, run_name
 from analysis.tables.printing import Table, chance, interval_cell
 from analysis.tables.results import SPLITS, Results, rows_where
@@ -162,21 +161,14 @@ def scores(
         frame = _predicted(of, summaries.calibration(results), results, term, space, split)
         errors = frame.pivot_table(index="seed", columns="category", values="mean_absolute_error")
         return errors[[name for name in results.categories.names if name in errors.columns]]
-    names = list(matrices.evaluated_categories(results, space, split))
-    seeds = results.seeds_of(algorithm, space)
     if of == "collapse":  # NaN without one
         found = around_collapses(results, term, space, split)
         found["difference"] = found["at"] - found["before"]
         table = found.pivot_table(index="seed", columns="category", values="difference")
-        return table.reindex(seeds, columns=names)
-    if of == "gain":
-        curves = matrices.success_curves(results, algorithm, space, split)
-        values = curves[..., -1] - curves[..., 0]
-    elif of == "equal":
-        values = means_at_equal_length(results, algorithm, space, split)
-    else:
-        values = matrices.score_matrices(results, algorithm, space, split)["area"]
-    return pd.DataFrame(values, seeds, names)
+        names = matrices.evaluated_categories(results, space, split)
+        return table.reindex(results.seeds_of(algorithm, space), columns=list(names))
+    score = "area" if of == "success" else of
+    return matrices.run_scores(results, algorithm, space, split, score)
 
 
 def total(terms: Sequence[Term], sides: Sequence[pd.DataFrame | pd.Series]) -> pd.DataFrame:

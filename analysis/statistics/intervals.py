@@ -6,7 +6,7 @@ run are correlated, so resampling them separately would make intervals too narro
 A difference has a permutation test and the interval of all shifts that the test does not reject.
 Other numbers have no test: means get a studentised bootstrap interval (bootstrap-t; Efron and
 Tibshirani 1993, 12.5), other statistics a percentile one. Resamples are drawn once for each number
-of runs (with `arch`) and used for all columns.
+of runs and used for all columns.
 """
 
 from __future__ import annotations
@@ -144,12 +144,9 @@ def resample_rows(
     sizes: tuple[int, ...], repetitions: int, seed: int
 ) -> tuple[NDArray[np.intp], ...]:
     """Row indices of every resample, one (repetitions, runs) array per sample."""
-    from arch.bootstrap import IIDBootstrap, IndependentSamplesBootstrap
-
-    kind = IIDBootstrap if len(sizes) == 1 else IndependentSamplesBootstrap
-    numbers = [np.arange(size) for size in sizes]
-    draws = kind(*numbers, seed=np.random.default_rng(seed)).bootstrap(repetitions)
-    return tuple(map(np.stack, zip(*(rows for rows, _ in draws), strict=True)))
+    rng = np.random.default_rng(seed)
+    draws = [[rng.integers(size, size=size) for size in sizes] for _ in range(repetitions)]
+    return tuple(map(np.stack, zip(*draws, strict=True)))
 
 
 @functools.lru_cache(maxsize=64)

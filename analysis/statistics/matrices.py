@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from analysis.statistics import intervals
 from analysis.statistics.intervals import Bootstrap, Estimate, Matrix
-from analysis.tables.grid import Algorithm
+from analysis.tables.grid import RUN_COLUMNS, Algorithm
 from analysis.tables.results import SPLITS, Results
 from magellan.config.schema import AnalysisConfig
 from magellan.core.errors import InputError
@@ -66,17 +66,39 @@ def success_curves(
     return values.reshape(len(seeds), len(categories), len(points))
 
 
-def score_matrices(
-    results: Results, algorithm: Algorithm, goal_space: str, split: str
-) -> dict[str, Matrix]:
-    """Both scores of one algorithm, each (seeds, categories), in [0, 1].
+def run_scores(
+    results: Results, algorithm: Algorithm, goal_space: str, split: str, score: str = "area"
+) -> pd.DataFrame:
+    """A score of each run of one algorithm: (seeds, categories).
 
-    `final`: success at the last evaluation. `area`: mean success over training, the area under the
-    curve by the trapezoid rule, divided by the training length.
+    `first`, `final`: success at the first and the last evaluation; `gain`: their difference.
+    `area`: mean success over training, the area under the curve by the trapezoid rule, divided by
+    the training length; `equal`: the same up to `equal_length`.
     """
-    curves = success_curves(results, algorithm, goal_space, split)
-    points = evaluation_points(results, goal_space)
-    return {"final": curves[..., -1], "area": curves @ training_weights(points)}
+    where = results, algorithm, goal_space, split
+    curves = success_curves(*where)
+    first, final = curves[..., 0], curves[..., -1]
+    if score == "area":
+        values = curves @ training_weights(evaluation_points(results, goal_space))
+    elif score == "equal":
+        points = success_curves(*where, other_unit(results))[:, :1]  # those of all categories
+        mean = np.vectorize(mean_until, signature="(n),(n),()->()")
+        values = mean(curves, points, equal_length(results, goal_space))
+    else:
+        values = {"first": first, "final": final, "gain": final - first}[score]
+    categories = evaluated_categories(results, goal_space, split)
+    return pd.DataFrame(values, results.seeds_of(algorithm, goal_space), list(categories))
+
+
+def other_unit(results: Results) -> str:
+    """Column of what a run's budget does not fix: steps if episodes end the runs, else episodes."""
+    return "step" if results.unit == "episodes" else "episode"
+
+
+def equal_length(results: Results, goal_space: str) -> float:
+    """Length of the shortest run of a goal space, in `other_unit`."""
+    frame = results.table("evaluation", goal_space=goal_space)
+    return float(frame.groupby(list(RUN_COLUMNS))[other_unit(results)].max().min())
 
 
 def collapsed(curves: Matrix) -> NDArray[np.bool_]:

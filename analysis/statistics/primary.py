@@ -11,16 +11,12 @@ equal work, as an episode with an impossible goal never ends early.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-
 import numpy as np
 import pandas as pd
 
 from analysis.statistics import intervals, matrices
-from analysis.statistics.intervals import Matrix
 from analysis.statistics.registry import register_statistic
-from analysis.tables.grid import RUN_COLUMNS, Algorithm
+from analysis.tables.grid import Algorithm
 from analysis.tables.phases import practised_split
 from analysis.tables.results import Results
 
@@ -38,36 +34,9 @@ FAMILY = ["goal_space", "split", "score"]
 
 def run_means(
     results: Results, algorithm: Algorithm, goal_space: str, split: str, score: str = PRIMARY_SCORE
-) -> Matrix:
-    """Mean of a score over feasible categories, for each run of an algorithm: (runs,)."""
-    return matrices.score_matrices(results, algorithm, goal_space, split)[score].mean(axis=1)
-
-
-def other_unit(results: Results) -> str:
-    """Column of what a run's budget does not fix: steps if episodes end the runs, else episodes."""
-    return "step" if results.unit == "episodes" else "episode"
-
-
-def equal_length(results: Results, goal_space: str) -> float:
-    """Length of the shortest run of a goal space, in `other_unit`."""
-    frame = results.table("evaluation", goal_space=goal_space)
-    return float(frame.groupby(list(RUN_COLUMNS))[other_unit(results)].max().min())
-
-
-def means_at_equal_length(
-    results: Results, algorithm: Algorithm, goal_space: str, split: str
-) -> Matrix:
-    """Mean success up to `equal_length` instead of over all training: (runs, categories)."""
-    where = results, algorithm, goal_space, split
-    both = ("success", other_unit(results))
-    curves, points = (matrices.success_curves(*where, column) for column in both)
-    limit = equal_length(results, goal_space)
-    return np.array(
-        [
-            [matrices.mean_until(curve, at, limit) for curve in run]
-            for run, (at, *_) in zip(curves, points, strict=True)
-        ]
-    )
+) -> pd.Series:
+    """Mean of a score over feasible categories, for each run of an algorithm: (seeds,)."""
+    return matrices.run_scores(results, algorithm, goal_space, split, score).mean(axis=1)
 
 
 @register_statistic("comparison")
@@ -78,7 +47,7 @@ def comparison(results: Results) -> pd.DataFrame:
     other algorithms, or these on both splits (`analysis.family`); `p_paired`: sign-flip test of
     differences paired by seed, empty if the seeds differ. No rows if the reference has no run.
     """
-    return _compare(results, partial(run_means, results), matrices.SCORES, practised_split(results))
+    return _compare(results, matrices.SCORES)
 
 
 @register_statistic("comparison_steps")
@@ -87,37 +56,28 @@ def comparison_steps(results: Results) -> pd.DataFrame:
 
     Secondary throughout. No rows if steps or updates end the runs: their steps are equal already.
     """
-
-    def means(algorithm: Algorithm, goal_space: str, split: str, score: str) -> Matrix:
-        return means_at_equal_length(results, algorithm, goal_space, split).mean(axis=1)
-
     if results.unit != "episodes":
         return pd.DataFrame(columns=list(COMPARISON_COLUMNS))
-    return _compare(results, means, (PRIMARY_SCORE,), primary_split="")
+    return _compare(results, ("equal",)).assign(score=PRIMARY_SCORE)
 
 
-Means = Callable[[Algorithm, str, str, str], Matrix]
-"""(algorithm, goal space, split, score) -> one number per run, (runs,)."""
-
-
-def _compare(
-    results: Results, means: Means, scores: tuple[str, ...], primary_split: str
-) -> pd.DataFrame:
+def _compare(results: Results, scores: tuple[str, ...]) -> pd.DataFrame:
     bootstrap, rows = matrices.bootstrap_of(results), []
+    primary = PRIMARY_SCORE, practised_split(results)
     for names, both in matrices.baselines_of(results):
         where = names["goal_space"], names["split"]
         tasks = len(matrices.evaluated_categories(results, *where))
-        seeds, others = (results.seeds_of(name, where[0]) for name in both)
         for score in scores:
-            first, second = (means(name, *where, score) for name in both)
+            means = [run_means(results, name, *where, score) for name in both]
+            first, second = (each.to_numpy() for each in means)
             test = intervals.permutation_test(first, second, bootstrap.confidence, bootstrap.seed)
             method = intervals.TOO_FEW if np.isnan(test.low) else intervals.INVERTED
             row = {**names, "score": score, "p": test.p, "test": test.method}
-            row["primary"] = (score, where[1]) == (PRIMARY_SCORE, primary_split)
+            row["primary"] = (score, where[1]) == primary
             row |= {"difference": test.value, "low": test.low, "high": test.high}
             row |= matrices.provenance(bootstrap, (len(first), tasks), method)
             row["baseline_runs"] = len(second)
-            if seeds == others:
+            if means[0].index.equals(means[1].index):
                 row["p_paired"] = intervals.sign_flip_test(first - second, seed=bootstrap.seed).p
             rows.append(row)
     frame = pd.DataFrame(rows, columns=list(COMPARISON_COLUMNS))

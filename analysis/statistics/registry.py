@@ -144,7 +144,7 @@ def call_checked(
         return function(*values)
     try:
         result = function(*values)
-    except Exception as error:  # whatever a user's function raises
+    except (Exception, SystemExit) as error:  # whatever a user's function raises
         frames = traceback.extract_tb(error.__traceback__)
         lines = [frame.lineno for frame in frames if frame.filename == spec.source]
         where = f"line {lines[-1]}: " if lines else ""

@@ -65,10 +65,8 @@ def scores_of(
     scores = {}
     for algorithm in results.algorithms_in(space):
         if algorithm.variant == variant:
-            means = run_means(results, algorithm, space, split).tolist()
-            by_seed = dict(zip(results.seeds_of(algorithm, space), means, strict=True))
-            selected = sorted(by_seed.keys() & set(by_seed if seeds is None else seeds))
-            scores[algorithm.sampler] = pd.Series({seed: by_seed[seed] for seed in selected})
+            means = run_means(results, algorithm, space, split).sort_index()
+            scores[algorithm.sampler] = means if seeds is None else means[means.index.isin(seeds)]
     return scores
 
 

@@ -69,14 +69,14 @@ def scores(results: Results) -> pd.DataFrame:
     """Final success and area under the learning curve of every run and category."""
 
     def parts(goal_space: str, split: str, algorithm: Algorithm) -> Iterator[Row]:
-        by_score = matrices.score_matrices(results, algorithm, goal_space, split)
-        categories = matrices.evaluated_categories(results, goal_space, split)
-        seeds = results.seeds_of(algorithm, goal_space)
+        where = results, algorithm, goal_space, split
+        tables = {score: matrices.run_scores(*where, score) for score in matrices.SCORES}
+        seeds, categories = tables[matrices.SCORES[0]].axes
         yield {
             "category": np.repeat(categories, len(seeds)),
             **algorithm._asdict(),
             "seed": np.tile(seeds, len(categories)),
-            **{score: by_score[score].T.ravel() for score in matrices.SCORES},
+            **{score: table.to_numpy().T.ravel() for score, table in tables.items()},
         }
 
     return _stacked(results, parts)
@@ -91,7 +91,8 @@ def aggregates(results: Results) -> pd.DataFrame:
     bootstrap = matrices.bootstrap_of(results)
 
     def parts(goal_space: str, split: str, algorithm: Algorithm) -> Iterator[Row]:
-        for score, matrix in matrices.score_matrices(results, algorithm, goal_space, split).items():
+        for score in matrices.SCORES:
+            matrix = matrices.run_scores(results, algorithm, goal_space, split, score).to_numpy()
             estimates = {
                 "iqm": intervals.percentile_estimate([matrix], matrices.iqm, bootstrap),
                 "mean": intervals.mean_estimate(matrix.mean(axis=1, keepdims=True), bootstrap),
@@ -123,9 +124,8 @@ def improvement(results: Results) -> pd.DataFrame:
     bootstrap, rows = matrices.bootstrap_of(results), []
     for names, both in matrices.baselines_of(results):
         where = names["goal_space"], names["split"]
-        pairs = [matrices.score_matrices(results, algorithm, *where) for algorithm in both]
         for score in matrices.SCORES:
-            pair = [by_score[score] for by_score in pairs]
+            pair = [matrices.run_scores(results, name, *where, score).to_numpy() for name in both]
             estimate = intervals.percentile_estimate(
                 pair, matrices.probability_of_improvement, bootstrap
             )
@@ -141,7 +141,8 @@ def profiles(results: Results) -> pd.DataFrame:
     bootstrap = matrices.bootstrap_of(results)
 
     def parts(goal_space: str, split: str, algorithm: Algorithm) -> Iterator[Row]:
-        for score, matrix in matrices.score_matrices(results, algorithm, goal_space, split).items():
+        for score in matrices.SCORES:
+            matrix = matrices.run_scores(results, algorithm, goal_space, split, score).to_numpy()
             estimate = intervals.percentile_estimate(
                 [matrix], lambda x: matrices.performance_profile(x, THRESHOLDS), bootstrap
             )
@@ -187,16 +188,14 @@ def phases(results: Results) -> pd.DataFrame:
     for phase in each_phase(results):
         tables, bootstrap = phase.results, matrices.bootstrap_of(results)
         for space, split, algorithm in matrices.algorithms_of(tables):
-            by_score = matrices.score_matrices(tables, algorithm, space, split)
-            by_score["first"] = matrices.success_curves(tables, algorithm, space, split)[..., 0]
-            categories = matrices.evaluated_categories(tables, space, split)
             for score in PHASE_SCORES:
-                values = np.column_stack([by_score[score], by_score[score].mean(axis=1)])
+                table = matrices.run_scores(tables, algorithm, space, split, score)
+                values = np.column_stack([table, table.mean(axis=1)])
                 estimate = intervals.mean_estimate(values, bootstrap)
-                for column, category in enumerate((*categories, MEAN)):
+                for column, category in enumerate((*table, MEAN)):
                     where = space, phase.number, phase.begins, phase.goals.split, split, category
                     numbers = *where, *algorithm, score, estimate.value[column]
-                    shape = len(values), len(categories) if category == MEAN else 1
+                    shape = len(values), len(table.columns) if category == MEAN else 1
                     rows.append(dict(zip(PHASE_COLUMNS, numbers, strict=False)))
                     rows[-1] |= matrices.interval_of(estimate, column, shape, bootstrap)
     return pd.DataFrame(rows, columns=list(PHASE_COLUMNS))
@@ -308,9 +307,14 @@ def write(frames: Mapping[str, pd.DataFrame], folder: Path) -> None:
 AGAIN = "`python -m analysis statistics`"
 OF_EVERY_RUN = ("cost", "scores")
 """Statistics with rows for each algorithm in each goal space."""
+OF_ALL_SEEDS = ("aggregates", "comparison")
+"""Statistics of which every row has the number of runs."""
 
 # Read as text: a variant may be called 1 or NA.
-NAMES = ("sampler", "variant", "baseline", "baseline_variant", "goal_space", "estimator")
+NAMES = (
+    *("sampler", "variant", "baseline", "baseline_variant", "goal_space", "estimator"),
+    "category",
+)
 
 
 def load(
@@ -350,3 +354,12 @@ def _check_matches(path: Path, frame: pd.DataFrame, results: Results) -> None:
             f"{path}: of other runs than the tables: {' '.join(algorithm)} on {goal_space} is in "
             f"one of the two only; run {AGAIN} on these tables"
         )
+    if path.stem not in OF_ALL_SEEDS:
+        return
+    for goal_space, *algorithm, runs in distinct(frame, (*keys, "runs")):
+        seeds = results.seeds_of(Algorithm(*algorithm), goal_space)
+        if runs != len(seeds):
+            raise InputError(
+                f"{path}: {' '.join(algorithm)} on {goal_space} has {runs} runs, in the tables "
+                f"{len(seeds)}; run {AGAIN} on these tables"
+            )

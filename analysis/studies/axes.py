@@ -15,16 +15,19 @@ import pandas as pd
 
 from analysis.statistics.standing import Standing, standings
 from analysis.tables.printing import Table, chance, interval_cell
+from analysis.tables.reading import read_columns
+from analysis.tables.results import TableSpec
 from magellan.core.errors import InputError
-from magellan.core.parsing import parse_json
+from magellan.core.parsing import read_json_object
 from magellan.samplers.conformance import GROUPS
 
 FLOOR, CEILING, BASE = "random", "oracle", "base"
-COLUMNS = (
-    *("sampler", "track", "axis", "value", "seed", "success", "final", "seconds"),
-    "estimation_episodes",
+GIVEN_UP = ("success", "final", "seconds")
+TABLE = TableSpec(
+    ("sampler", "track", "axis", "value", "seed", *GIVEN_UP, "estimation_episodes"),
+    ("sampler", "axis", "value", "seed"),
+    gaps=GIVEN_UP,
 )
-NUMBERS = ("value", "seed", "success", "final", "seconds", "estimation_episodes")
 MARKS = {"ahead": "", "equal": " =", "behind": " -"}
 """Suffixes of cells: not told apart from `random` (=), behind it (-)."""
 
@@ -42,30 +45,16 @@ def load(path: Path) -> Axes:
     Raises:
         InputError: one is missing or invalid.
     """
-    try:
-        frame = pd.read_csv(path)
-        metadata = parse_json(path.with_suffix(".json").read_text(encoding="utf-8"), f"{path}:")
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: no table of python -m magellan axes ({error})") from None
-    absent = [name for name in COLUMNS if name not in frame]
-    if absent or not isinstance(metadata, dict) or not isinstance(metadata.get(BASE), dict):
-        raise InputError(f"{path}: no table of python -m magellan axes; missing: {absent or BASE}")
-    _check(path, frame, metadata[BASE])
-    return Axes(frame, metadata)
-
-
-def _check(path: Path, frame: pd.DataFrame, base: Mapping[str, Any]) -> None:
-    for column in NUMBERS:
-        if frame[column].dtype.kind not in "if":
-            raise InputError(f"{path}: column {column!r} has text; allowed: numbers")
-    for axis in sorted(set(frame["axis"].astype(str)) - {BASE}):
-        if type(base.get(axis)) not in (int, float):
+    frame, metadata = read_columns(path, TABLE), read_json_object(path.with_suffix(".json"))
+    base = metadata.get(BASE)
+    for axis in sorted(set(frame["axis"]) - {BASE}):
+        if not isinstance(base, dict) or type(base.get(axis)) not in (int, float):
             raise InputError(f"{path}: {BASE} of the JSON file has no number of the axis {axis!r}")
-    twice = frame[frame.duplicated(["sampler", "axis", "value", "seed"])]
-    if len(twice):
-        sampler, axis, value, seed = twice.iloc[0][["sampler", "axis", "value", "seed"]]
+    twice = frame[frame.duplicated(list(TABLE.keys))]
+    for sampler, axis, value, seed in twice[list(TABLE.keys)].head(1).itertuples(index=False):
         where = f"{sampler}, {axis} {value}, seed {seed}"
         raise InputError(f"{path}: {where} is there twice; allowed: each run once")
+    return Axes(frame, metadata)
 
 
 def place(axes: Axes, axis: str = BASE, value: float = 0.0) -> pd.DataFrame:

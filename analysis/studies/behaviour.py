@@ -71,12 +71,7 @@ def collapses(results: Results, algorithm: Algorithm, goal_space: str) -> tuple[
 def learnt(results: Results, algorithm: Algorithm, goal_space: str) -> pd.DataFrame:
     """Whether success on practised goals ends above `LEARNT`: (seeds, categories), boolean."""
     split = practised_split(results)
-    ends = matrices.success_curves(results, algorithm, goal_space, split)[..., -1]
-    return pd.DataFrame(
-        ends > LEARNT,
-        index=results.seeds_of(algorithm, goal_space),
-        columns=list(matrices.evaluated_categories(results, goal_space, split)),
-    )
+    return matrices.run_scores(results, algorithm, goal_space, split, "final") > LEARNT
 
 
 def beliefs(results: Results, algorithm: Algorithm, goal_space: str) -> pd.DataFrame:

@@ -56,6 +56,7 @@ TABLES: Mapping[str, TableSpec] = {
 
 TEXT_COLUMNS = (
     *("sampler", "variant", "goal_space", "split", "category", "estimator", "kind", "prompt"),
+    *("track", "axis"),
 )
 COUNTS = ("update", "step", "episode", "n", "successes")
 WHOLE_COLUMNS = ("seed", PHASE, *COUNTS, "moment", "goal", "code")

@@ -104,7 +104,7 @@ def _load(name: Any) -> _File:
             driver = SAMPLERS[entry_name].estimator if kind == SAMPLERS.kind else None
             if driver is not None:
                 ESTIMATORS.find(driver, f"{entry_name}: estimator")
-    except Exception as error:  # a user's file may raise anything
+    except (Exception, SystemExit) as error:  # a user's file may raise anything
         _unregister(_registered_entries().keys() - old)
         if isinstance(error, InputError):
             raise InputError(f"modules: {shown(name)}: {error}") from None

@@ -99,7 +99,7 @@ def test_commands_print_tables_in_the_form_that_is_asked_for(results, printed, c
     [
         (lambda frame, base: (frame.query("sampler != 'oracle'"), base), "oracle has no finished"),
         (lambda frame, base: (pd.concat([frame, frame.tail(1)]), base), "is there twice"),
-        (lambda frame, base: (frame.assign(success="a"), base), "column 'success' has text"),
+        (lambda frame, base: (frame.assign(success="a"), base), "success is 'a'; allowed"),
         (lambda frame, base: (frame, {**base, "noise": None}), "no number of the axis 'noise'"),
     ],
 )

@@ -6,7 +6,7 @@ import pytest
 
 from analysis.statistics import contrasts
 from analysis.statistics.contrasts import parse
-from analysis.statistics.matrices import score_matrices
+from analysis.statistics.matrices import run_scores
 from analysis.tables import store
 from analysis.tables.grid import Algorithm
 from analysis.tables.results import rows_where
@@ -105,8 +105,8 @@ def test_contrasts_given_together_are_corrected_after_holm(known):
 
 def test_a_single_algorithm_has_a_mean_and_no_test(known):
     row = next(row for row in rows_of(known, "magellan/a") if row[1] == "mean")
-    scores = score_matrices(known, Algorithm("magellan", "a"), GOAL_SPACE, "train")
-    assert row[2] == f"{scores['area'].mean():.3f}"
+    scores = run_scores(known, Algorithm("magellan", "a"), GOAL_SPACE, "train")
+    assert row[2] == f"{scores.to_numpy().mean():.3f}"
     assert row[5:] == ["", ""]
 
 
@@ -187,7 +187,7 @@ def test_terms_may_name_goal_spaces(tmp_path):
     results = synthetic.combined(tmp_path, ("magellan",), spaces, SEEDS, episodes=4_000)
     both = " - ".join(f"magellan@{space}" for space in spaces)
     algorithm = Algorithm("magellan", "default")
-    areas = [score_matrices(results, algorithm, s, "train")["area"].mean() for s in spaces]
+    areas = [run_scores(results, algorithm, s, "train").to_numpy().mean() for s in spaces]
     (row,) = means(results, both)
     assert row[2:5] == [*(f"{x:.3f}" for x in areas), f"{areas[0] - areas[1]:+.3f}"]
     evaluation = results.tables["evaluation"]

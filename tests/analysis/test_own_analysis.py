@@ -68,6 +68,7 @@ REFUSED = {
         "'mine'", "def compute(results, more): ..."
     ),
     "cannot be loaded (ZeroDivisionError": statistic("1 / 0"),
+    "cannot be loaded (SystemExit": "raise SystemExit",
     "figure: 'mine': label '{seed}' is not allowed; allowed: up to 40 letters": figure(
         "'mine', '{seed}', 'Mine'"
     ),

@@ -68,7 +68,7 @@ def test_improvement_is_of_the_last_sampler_over_each_other(results, statistics)
     assert list(frame["baseline"].unique()) == ["random", "online", "ek_online"]
     row = frame[(frame["baseline"] == "random") & (frame["split"] == "train")].set_index("score")
     magellan, random = (
-        matrices.score_matrices(results, algorithm, SPACE, "train")["final"]
+        matrices.run_scores(results, algorithm, SPACE, "train", "final").to_numpy()
         for algorithm in (MAGELLAN, RANDOM)
     )
     (expected,) = matrices.probability_of_improvement(magellan, random)
@@ -250,3 +250,13 @@ def test_other_seeds_are_not_paired(runs, tmp_path):
     text = to_markdown(summary, partial, summaries.compute(partial))
     assert "| 2 and 1 |" in text
     assert "| n/a |" in text
+
+
+def test_statistics_of_other_seeds_than_the_tables_are_refused(runs, statistics, tmp_path):
+    """As after new seeds were combined, and statistics not computed again."""
+    summaries.write(statistics, tmp_path)
+    first = [run for run in runs if "seed0" in run.parts]
+    fewer = store.combine(first, synthetic.experiment(seeds=(0,)))
+    for name in ("comparison", "aggregates"):
+        with pytest.raises(InputError, match="has 2 runs, in the tables 1; run"):
+            summaries.load(tmp_path, [name], fewer)

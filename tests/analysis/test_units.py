@@ -122,7 +122,7 @@ def hand_made(tmp_path_factory):
 
 
 def test_the_comparison_at_equal_steps_by_hand(hand_made):
-    assert primary.equal_length(hand_made, SPACE) == 2_000
+    assert matrices.equal_length(hand_made, SPACE) == 2_000
     frame = primary.comparison_steps(hand_made)
     assert list(frame.columns) == list(primary.COMPARISON_COLUMNS)
     assert set(frame["split"]) == {"train", "unseen"}

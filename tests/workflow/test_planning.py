@@ -200,4 +200,5 @@ def test_the_command_at_the_end_repeats_what_was_given(monkeypatch):
     monkeypatch.setattr("workflow.planning.terminal", lambda summary, folder, commands: commands)
     given = {"seeds": ["0"], "experiment": "foo", "goal_spaces": None, "allow_incomplete": True}
     words = """--config 'seeds=["0"]' experiment=foo goal_spaces= allow_incomplete=true --report """
-    assert f"snakemake --configfile mine.yaml {words}" in plan().after(["mine.yaml"], given)
+    files = ["mine.yaml", "more.yaml"]  # of two options Snakemake takes the last
+    assert f"snakemake --configfile mine.yaml more.yaml {words}" in plan().after(files, given)

@@ -128,8 +128,7 @@ class Heard:
         return {"n_lost": self.n_lost} | arrays
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a `state_dict`, which in 0.1.0 has nothing by group."""
-        state = {name: np.zeros(len(self.quiet)) for name in self.BY_GROUP} | dict(state)
+        """Restore a `state_dict`."""
         self.n_lost = int(state["n_lost"])
         for name in (*self.ARRAYS, *self.BY_GROUP):
             own = getattr(self, name)

@@ -148,6 +148,14 @@ def test_goals_come_in_groups_and_batches_as_trl_wants_them(hook: Any, tmp_path:
     assert grpo.args.ignore_data_skip
 
 
+def test_draws_saved_for_another_batch_size_are_drawn_anew(hook: Any, tmp_path: Path) -> None:
+    grpo = trainer(hook, tmp_path)
+    grpo._ahead[:] = [[1, 2]]
+    with pytest.warns(UserWarning, match="saved ahead are not of 3 goals"):
+        sampler = grpo._get_train_sampler()
+    assert len(list(sampler)) == len(sampler)
+
+
 def test_a_curriculum_gets_each_answer_once_and_draws_by_it(hook: Any, tmp_path: Path) -> None:
     grpo, outcomes = trainer(hook, tmp_path, "learnability"), []
     update = grpo.curriculum.update

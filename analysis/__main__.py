@@ -380,8 +380,8 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()
     except OSError as error:  # files are written with StorageErrors
-        output, reason = error.filename or "standard output", error.strerror or error
-        print(f"error: {output}: cannot be written ({reason})", file=sys.stderr)
+        where = error.filename or "standard output: cannot be written"
+        print(f"error: {printable(str(where))} ({error.strerror or error})", file=sys.stderr)
         return 2
     return 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import sys
 from collections.abc import Sequence
 
@@ -24,6 +25,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options = command.parser.parse_args(arguments)
         options.act(options)
+        if sys.stdout is not None:  # closed
+            sys.stdout.flush()
     except (InputError, JobError) as error:
         return _report(error)
     except KeyboardInterrupt:
@@ -37,6 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         return _report(InputError(f"the package {error.name} is missing; run: {INSTALL_MODELS}"))
     except Exception as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC and not error.filename:
+            return _report(InputError(f"standard output cannot be written ({error.strerror})"))
         if not is_out_of_memory(error):
             raise
         return _report(out_of_memory(error))

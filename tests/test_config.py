@@ -1,6 +1,8 @@
 """Configuration and command line: every bad input is one clear line, before any work."""
 
 import argparse
+import os
+import subprocess
 import sys
 import types
 
@@ -16,7 +18,7 @@ from magellan.core.environment import READ_ONCE
 from magellan.core.errors import InputError, OutOfMemoryError
 from magellan.tools import commands
 from magellan.worlds.little_zoo import parse_goal_space
-from tests.snippets import raising, run_program
+from tests.snippets import ROOT, raising, run_program
 
 
 def trained(monkeypatch, *arguments):
@@ -37,6 +39,15 @@ def test_options_stand_above_assignments_and_these_above_the_file(tmp_path, monk
     config = trained(monkeypatch, *from_file, "--seed", "5", "--sampler", "random")
     assert (config.sampler, config.seed, config.threads) == ("random", 5, 2)
     assert trained(monkeypatch) == resolve_run("smoke", [])
+
+
+def test_modules_of_the_command_line_come_after_those_of_the_file(tmp_path, monkeypatch):
+    for name in ("theirs.py", "mine.py"):
+        (tmp_path / name).touch()
+    (tmp_path / "run.yaml").write_text("modules: [theirs.py]\n")
+    mine = str(tmp_path / "mine.py")
+    config = trained(monkeypatch, "--config", str(tmp_path / "run.yaml"), "--module", mine)
+    assert list(config.modules) == [str(tmp_path / "theirs.py"), mine]
 
 
 def test_check_lists_the_runs(tmp_path, capsys):
@@ -101,6 +112,16 @@ def test_memory_that_runs_out_in_any_command_is_one_line(monkeypatch, capsys):
     monkeypatch.setattr(commands, "experiment_schema", raising(RuntimeError("another")))
     with pytest.raises(RuntimeError, match="another"):
         main(["schema"])
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+def test_a_full_standard_output_is_one_line():
+    command = [sys.executable, "-m", "magellan", "goals", "--size", "25k"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    first = done.stderr.splitlines()[0]
+    assert first == "error: standard output cannot be written (No space left on device)"
+    assert done.returncode
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ from magellan.config.grid import (
 from magellan.config.modules import forget_modules
 from magellan.config.resolve import check_named
 from magellan.config.schema import ExperimentConfig
-from magellan.core.errors import InputError, printable, shown
+from magellan.core.errors import InputError, not_allowed, printable, shown
 from magellan.core.parsing import is_old_number, parse_yaml, read_json_object
 from magellan.core.registry import is_built_in
 from magellan.model.files import MADE_IN, WEIGHTS, is_of_the_hub, made_folder, number_of_parameters
@@ -115,7 +115,7 @@ def checked_experiment(
     """
     forget_modules()
     with stopping():
-        check_overrides(overrides)
+        check_overrides(overrides, values)
         named = [str(path) for path in files if "experiment" in read_yaml(path)]
         if len(named) > 1:  # Snakemake merges files: keys of one would leak into the other
             stop(
@@ -125,6 +125,8 @@ def checked_experiment(
         experiment = load_experiment(values)
         if files:
             check_named(values, f"config file: {' '.join(map(str, files))}")
+    for path in experiment.modules:
+        check_path(path)
     check_experiment_models(experiment, may_come=True)
     folder = experiment_folder(experiment)
     if os.path.realpath(folder) in map(os.path.realpath, (REFERENCE, BACKBONE)):
@@ -135,25 +137,34 @@ def checked_experiment(
     return experiment
 
 
-def check_overrides(values: Any, key: str = "") -> None:
-    """Refuse numbers in `--config` that a file may not have: Snakemake leaves them as text."""
-    if isinstance(values, Mapping):
-        for name, value in values.items():
-            check_overrides(value, f"{key}.{name}" if key else str(name))
-    elif isinstance(values, list):
-        for index, value in enumerate(values):
-            check_overrides(value, f"{key}.{index}")
-    elif isinstance(values, str) and is_old_number(values):
-        parse_yaml(values, f"--config: {key}")
+def check_overrides(given: Any, values: Any, key: str = "") -> None:
+    """Refuse what Snakemake does not take from `--config` as a file would.
+
+    Numbers that a file may not have, which it leaves as text, and empty mappings, which it adds to
+    those of the file.
+
+    Args:
+        given: with `--config`, below `key`.
+        values: there, in the merged configuration.
+    """
+    if isinstance(given, Mapping):
+        if key and values and not given:
+            why = ", as mappings are merged and those of the file stay"
+            raise not_allowed(f"--config: {key}", given, "keys to change, or another file", why)
+        for name, value in given.items():
+            below = values.get(name) if isinstance(values, Mapping) else None
+            check_overrides(value, below, f"{key}.{name}" if key else str(name))
+    elif isinstance(given, list):
+        for index, value in enumerate(given):
+            check_overrides(value, None, f"{key}.{index}")
+    elif isinstance(given, str) and is_old_number(given):
+        parse_yaml(given, f"--config: {key}")
 
 
 def check_path(path: str | Path) -> None:
     """Stop if Snakemake would take a part of this path for a wildcard."""
     if re.search("[{}]", str(path)):
-        stop(
-            f"{path}: braces in the path of this folder are not allowed: Snakemake takes them for "
-            "wildcards"
-        )
+        stop(f"{path}: braces in this path are not allowed: Snakemake takes them for wildcards")
 
 
 def check_experiment_models(experiment: ExperimentConfig, may_come: bool) -> None:

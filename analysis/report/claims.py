@@ -27,7 +27,7 @@ from analysis.tables import store
 from analysis.tables.printing import LEVEL, Table, chance, interval_cell, p_equals
 from analysis.tables.results import Results
 from magellan.config.resolve import read_yaml
-from magellan.core.errors import InputError, unknown
+from magellan.core.errors import InputError, not_allowed, unknown
 from magellan.core.settings import Section, validated
 
 DEFAULT = Path(__file__).with_name("claims.yaml")
@@ -207,9 +207,10 @@ def judge(claims: Claims, reference: Path = REFERENCE) -> list[Judged]:
     Raises:
         InputError: there is no such folder, or tables do not fit (see `judge_by`).
     """
-    if not reference.is_dir():
-        raise InputError(f"--reference: {reference} is no folder; allowed: one of studies' tables")
     folders = [reference / name for name in claims.studies if (reference / name).is_dir()]
+    if not folders:
+        allowed = f"a folder with the tables of one of {', '.join(claims.studies)}"
+        raise not_allowed("--reference", str(reference), allowed)
     return judge_by(claims, {folder.name: store.load(folder) for folder in folders})
 
 
@@ -217,7 +218,8 @@ def judge_by(claims: Claims, results: Mapping[str, Results]) -> list[Judged]:
     """Judge every claim by the results of the studies that have some.
 
     Raises:
-        InputError: a claim names a category or an estimator that the tables lack.
+        InputError: a claim names an algorithm, a goal space, a category or an estimator that the
+            study lacks.
     """
     listed, further = [*claims.claims, *claims.others], claims.further
     judged, tested = (
@@ -236,9 +238,14 @@ def judge_by(claims: Claims, results: Mapping[str, Results]) -> list[Judged]:
 
 def _estimate(claim: Claim, study: Study, results: Results | None) -> Judged:
     """Value, interval and uncorrected p of a claim; `not tested` without the planned runs."""
-    if results is None or not all(
-        term.has_runs(results, results.goal_spaces[0]) for term in claim.terms
-    ):
+    if results is None:
+        return Judged(claim)
+    for term in claim.terms:
+        if term.algorithm(results) not in results.algorithms:
+            raise unknown("value", term.text, ["/".join(name) for name in results.algorithms])
+        if term.goal_space and term.goal_space not in results.experiment["goal_spaces"]:
+            raise unknown("value", term.text, results.experiment["goal_spaces"])
+    if not all(term.has_runs(results, results.goal_spaces[0]) for term in claim.terms):
         return Judged(claim)
     values = _values_by_seed(claim, results)
     if len(values) < study.seeds:

@@ -21,7 +21,7 @@ from magellan.config.schema import (
     RunConfig,
     sections,
 )
-from magellan.core.errors import InputError, shown
+from magellan.core.errors import InputError, not_allowed, shown
 from magellan.core.settings import validated
 from magellan.model.chat import WORLD, ChatSettings, check_chat
 from magellan.model.files import check_planned_backbone
@@ -75,6 +75,9 @@ def grid(experiment: ExperimentConfig) -> list[PlannedRun]:
     """Return all runs, in the order of samplers, variants, goal spaces, seeds.
 
     Equal runs are listed once, such as those of `random` in variants that change an estimator.
+
+    Raises:
+        InputError: the reference is a variant without runs of its own.
     """
     runs: list[PlannedRun] = []
     seen: set[str] = set()
@@ -88,6 +91,11 @@ def grid(experiment: ExperimentConfig) -> list[PlannedRun]:
             if name not in seen:
                 seen.add(name)
                 runs.append(PlannedRun(*cell, seed, config, name))
+    reference = experiment.analysis.reference
+    names = dict.fromkeys(f"{run.sampler}/{run.variant}" for run in runs)
+    if "/" in reference and reference not in names:
+        why = ", as its runs equal those of an earlier variant"
+        raise not_allowed("analysis.reference", reference, ", ".join(names), why)
     return runs
 
 
@@ -274,9 +282,9 @@ def _resolve_layer(
 
 
 def _check_variants(variants: Mapping[str, RunConfig]) -> None:
-    """Refuse variants with the same values, or with several units: one is the x axis of figures."""
+    """Refuse variants with the same values, or that cannot be compared at the same points."""
     names: dict[str, str] = {}
-    units: dict[str, str] = {}
+    first: dict[str, tuple[str, object]] = {}
     for name, config in variants.items():
         same = names.setdefault(config.model_dump_json(), name)
         if same != name:
@@ -284,13 +292,24 @@ def _check_variants(variants: Mapping[str, RunConfig]) -> None:
                 f"variants.{name}: is the same as variants.{same}; allowed: a difference "
                 "in the value of a key"
             )
-        units.setdefault(config.budget.unit, name)
-    if len(units) > 1:
-        (unit, first), (other_unit, other), *_ = units.items()
-        raise InputError(
-            f"variants.{other}.budget: its runs end by {other_unit}, those of variants.{first} by "
-            f"{unit}; allowed: one unit for all runs of an experiment"
-        )
+        for key, value in _points(config).items():
+            other, expected = first.setdefault(key, (name, value))
+            if value != expected:
+                raise InputError(
+                    f"variants.{name}.budget: {key} is {value}, and {expected} for "
+                    f"variants.{other}; allowed: the same for all runs of an experiment"
+                )
+
+
+def _points(config: RunConfig) -> dict[str, object]:
+    """Return what decides at which points a run is evaluated, by name: one x axis for figures."""
+    budget = config.budget
+    points: dict[str, object] = {"unit": budget.unit}
+    points["length of the last phase"] = budget.end - phases_of(config)[-1].begins
+    keys = ["evaluate_every", "evaluation_goals"]
+    if budget.unit == "episodes":
+        keys.append("practice_window")
+    return points | {key: getattr(budget, key) for key in keys}
 
 
 def given_keys(experiment: Mapping[str, Any], variant: str) -> dict[str, Any]:

@@ -87,8 +87,7 @@ def refuse_modules(paths: Any) -> None:
 
 def _load(name: Any) -> _File:
     """Run a file, unless these very bytes of it were run before."""
-    path = _check_path(name)
-    content = path.read_bytes()
+    path, content = _read(name)
     digest = hashlib.sha256(content).hexdigest()
     if path in _LOADED and _LOADED[path].sha256 == digest:
         for registry in REGISTRIES:
@@ -128,13 +127,17 @@ def _unregister(added: set[Name]) -> None:
                 registry.remove(name)
 
 
-def _check_path(name: Any) -> Path:
+def _read(name: Any) -> tuple[Path, bytes]:
+    """Return the absolute path of a file under `modules`, and its content."""
     if not isinstance(name, str) or not name.endswith(".py") or "\0" in name:
         raise not_allowed("modules", name, "paths of .py files")
     path = Path(name)
-    if not path.is_file():
-        raise InputError(f"modules: {shown(name)} is missing; allowed: paths of .py files")
-    return path.resolve()
+    try:
+        if not path.is_file():
+            raise InputError(f"modules: {shown(name)} is missing; allowed: paths of .py files")
+        return path.resolve(), path.read_bytes()
+    except OSError as error:
+        raise InputError(f"modules: {shown(name)} cannot be read ({error.strerror})") from None
 
 
 def _run(path: Path, content: bytes) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from magellan.core.errors import InputError, shown, unknown
+from magellan.core.errors import InputError, not_allowed, shown, unknown
 from magellan.core.settings import NoSettings, Section
 
 NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -67,6 +67,13 @@ class Spec:
     source: str = ""
 
     def __post_init__(self) -> None:
+        for key, kind, allowed in (("label", str, "text"), ("look", Look | None, "a Look")):
+            if not isinstance(getattr(self, key), kind):
+                raise not_allowed(f"{self.name}: {key}", getattr(self, key), allowed)
+        is_section = isinstance(self.settings, type) and issubclass(self.settings, Section)
+        if not is_section or any(key.is_required() for key in self.settings.model_fields.values()):
+            allowed = "a subclass of Section, with a default for each key"
+            raise not_allowed(f"{self.name}: settings", self.settings, allowed)
         object.__setattr__(self, "section", self.section or self.name)
         object.__setattr__(self, "label", self.label or self.name)
 

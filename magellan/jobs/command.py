@@ -122,7 +122,8 @@ def _train(options: argparse.Namespace) -> None:
     layers = [read_yaml(options.config)] if options.config else []
     layers += [parse_assignment(text) for text in options.set]
     if options.module:
-        layers.append({"modules": options.module})
+        named: Any = next((layer["modules"] for layer in layers[::-1] if "modules" in layer), [])
+        layers.append({"modules": named + options.module if isinstance(named, list) else named})
     layers += [_given(options, NAMED), {"backend": backend_given(options)}]
     config = resolve_run(options.preset, layers)
     if options.identity not in (None, identity(config)):

@@ -275,17 +275,21 @@ def starvation(
 ) -> None:
     """Write `starved` of samplers, or of all, with seeds 1 to `seeds` to a table.
 
+    Existing rows of the file are kept, not recomputed.
+
     Raises:
-        InputError: an unknown sampler.
+        InputError: an unknown sampler, or the file is not a table of starvation.
     """
     names = [SAMPLERS.find(name, "--samplers").name for name in samplers or SAMPLERS]
+    rows = _read_rows(path, STARVED_COLUMNS)
     new_folder(path.parent)
-    rows: list[list[str]] = []
     for name in names:
         for seed in range(1, seeds + 1):
-            rows.append([name, str(seed), *(f"{share:.6g}" for share in starved(name, seed))])
+            key = name, str(seed)
+            if key not in rows:
+                rows[key] = [*key, *(f"{share:.6g}" for share in starved(name, seed))]
+        write_table(path, STARVED_COLUMNS, rows.values())
         log(name)
-    write_table(path, STARVED_COLUMNS, rows)
 
 
 def table(
@@ -304,7 +308,7 @@ def table(
     about = path.with_suffix(".json")
     if about == path:
         raise not_allowed("--output", str(path), "another name, as a JSON file beside it has this")
-    rows = _read_rows(path)
+    rows = _read_rows(path, COLUMNS)
     new_folder(path.parent)
     former = read_json_object(about) if rows and about.exists() else {}
     kept = len(rows)
@@ -312,11 +316,11 @@ def table(
         track = ORACLE if name == ORACLE else track_of(name)
         for axis, value, setting in settings():
             for seed in map(str, range(1, seeds + 1)):
-                key = name, axis, f"{value:g}", seed
+                key = name, track, axis, f"{value:g}", seed
                 if key not in rows:
                     results = run(name, setting, int(seed))
                     cells = ("" if np.isnan(value) else f"{value:.6g}" for value in results)
-                    rows[key] = [name, track, *key[1:], *cells]
+                    rows[key] = [*key, *cells]
                 if not rows[key][COLUMNS.index("success")]:
                     break
             write_table(path, COLUMNS, rows.values())
@@ -339,16 +343,17 @@ def _origin(former: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _read_rows(path: Path) -> dict[tuple[str, ...], list[str]]:
-    """Rows of a table by sampler, axis, value and seed; empty if there is no file."""
+def _read_rows(path: Path, columns: Sequence[str]) -> dict[tuple[str, ...], list[str]]:
+    """Rows of a table by their cells up to the seed; empty if there is no file."""
     if not path.exists():
         return {}
     try:
         header, *rows = list(csv.reader(path.read_text(encoding="utf-8").splitlines())) or [[]]
     except (OSError, ValueError, csv.Error):
         header, rows = [], []
-    if tuple(header) != COLUMNS or any(len(row) != len(COLUMNS) for row in rows):
+    if header != [*columns] or any(len(row) != len(columns) for row in rows):
         raise InputError(
-            f"--output: {path} is not an axes table; allowed: a new file, or an axes table"
+            f"--output: {path} is not a table with the columns {', '.join(columns)}; allowed: a "
+            "new file, or such a table"
         )
-    return {(row[0], *row[2:5]): row for row in rows}
+    return {tuple(row[: columns.index("seed") + 1]): row for row in rows}

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TextIO, TypeVar
 
 import numpy as np
 
-from magellan.core.errors import InputError, shown
+from magellan.core.errors import InputError, not_allowed, shown
 from magellan.core.registry import NAME, Registry
 
 SPLITS = ("train", "unseen")
@@ -399,6 +399,12 @@ def _check_categories(world: World) -> None:
             f"world {world.name}: categories are {', '.join(names)}; allowed: unique names, and "
             "at least one feasible"
         )
+    for split in SPLITS:
+        totals = world.totals(split)
+        if totals is not None and (len(totals) != len(names) or min(totals) < 0):
+            raise not_allowed(
+                f"world {world.name}: totals", totals, "a number of goals for each category"
+            )
 
 
 def describe(world: World, name: str, seed: int, split: str = "train") -> str:

@@ -1,6 +1,7 @@
 """Verdicts on claims, from runs whose numbers are known."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -69,12 +70,29 @@ def judge(reference, *listed, **keys):
         ("gain", "magellan", "above 0", "undecided"),
         ("mastered", "magellan", "above 0.5", "contradicted"),
         ("mastered", "magellan", "below 0.5", "reproduced"),
-        ("success", "magellan@7-7 - random", "above 0", "not tested"),
     ],
 )
 def test_verdicts_follow_the_criterion(reference, measure, value, expected, verdict):
     (claim,) = judge(reference, (measure, value, expected))
     assert claim.verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ("magelan - random", "value: 'magelan' is unknown; .*did you mean magellan/default"),
+        ("magellan/mine", "value: 'magellan/mine' is unknown; allowed: random/default, "),
+        ("magellan@7-7", "value: 'magellan@7-7' is unknown; allowed: 1000-400-200-100-50"),
+    ],
+)
+def test_a_claim_on_what_a_study_never_had_is_refused(reference, value, says):
+    with pytest.raises(InputError, match=says):
+        judge(reference, ("success", value, "above 0"))
+
+
+def test_a_folder_without_tables_of_studies_is_refused(tmp_path):
+    with pytest.raises(InputError, match=f"^--reference: '{tmp_path}' is not allowed; allowed"):
+        claims.judge(claims.load(), tmp_path)
 
 
 def test_value_interval_and_p_are_those_of_the_pairs(reference):
@@ -93,7 +111,9 @@ def test_tests_of_a_question_are_corrected_together(reference):
     values = ["magellan - random", "magellan - online", "magellan/other - random"]
     tests = [{"study": "known", "question": "q", "values": values}]
     given = claims.Claims.model_validate({**given.model_dump(), "tests": tests})
-    first, other = claims.judge_by(given, {"known": reference})
+    *_, last = plan = reference.manifest["plan"]
+    planned = {**reference.manifest, "plan": [*plan, {**last, "variant": "other"}]}
+    first, other = claims.judge_by(given, {"known": replace(reference, manifest=planned)})
     assert (first.p_holm / first.p, other.p_holm / other.p) == pytest.approx((6, 1))
 
 

@@ -60,6 +60,11 @@ def figure(arguments, function=DRAW):
     )
 
 
+def sampler(arguments):
+    imported = "from magellan.samplers import register_sampler"
+    return f"{imported}\n@register_sampler('mine', {arguments})\ndef build(parts, settings): ...\n"
+
+
 # Files by the words of the error.
 REFUSED = {
     "statistic: name 'success' is taken by ": statistic("'success'"),
@@ -69,6 +74,13 @@ REFUSED = {
     ),
     "cannot be loaded (ZeroDivisionError": statistic("1 / 0"),
     "cannot be loaded (SystemExit": "raise SystemExit",
+    "mine: look: 'red' is not allowed; allowed: a Look": sampler("look='red'"),
+    "mine: label: 5 is not allowed; allowed: text": sampler("label=5"),
+    "mine: settings: <class 'dict'> is not allowed; allowed: a subclass": sampler("settings=dict"),
+    "allowed: a subclass of Section, with a default for each key": (
+        "from magellan.core.settings import Section\n"
+        f"class Mine(Section):\n    size: int\n{sampler('settings=Mine')}"
+    ),
     "figure: 'mine': label '{seed}' is not allowed; allowed: up to 40 letters": figure(
         "'mine', '{seed}', 'Mine'"
     ),

@@ -126,6 +126,7 @@ def merges_of_merges() -> str:
 
 
 EXPERIMENTS = {
+    f"modules: [{'x' * 300}.py]": "modules: ' | cannot be read (File name too long)",
     merges_of_merges(): "not valid YAML at line 4, column 4 | << makes 10000 keys | at most 1000",
     "seeds: " + "[" * 2000: "nested too deeply",
     **table(r"""
@@ -154,6 +155,13 @@ __use_yte__: true\n?print('x'): 1 -> __use_yte__ is not allowed | plain YAML
 modules: [nowhere.py] -> modules: ' | nowhere.py' is missing
 samplers: [magelan] -> samplers.0: | did you mean magellan?
 variants: {a: {}}\nanalysis: {labels: {b: Best}} -> analysis.labels.b: not a variant | allowed: a
+variants: {a: {}, b: {budget: {episodes: 60}}}
+    -> variants.b.budget: length of the last phase is 60, and 20000 for variants.a | the same
+variants: {a: {}, b: {budget: {evaluation_goals: 1}}} -> evaluation_goals is 1, and 64
+variants: {a: {}, b: {budget: {practice_window: 10}}} -> practice_window is 10, and 500
+variants: {a: {budget: {steps: 900}}, b: {budget: {updates: 9}}} -> unit is updates, and steps
+variants: {a: {}, b: {competence: {buffer: 99}}}\nanalysis: {reference: random/b}
+    -> analysis.reference: 'random/b' | an earlier variant | allowed: random/a, online/a,
 """),
 }
 
@@ -250,7 +258,7 @@ figure pie --tables TABLES --statistics STATISTICS --goal-space x --stem OUT/pie
     -> figure: 'pie' | success_by_category
 figure aggregates --tables TABLES --statistics BROKEN --goal-space x --stem OUT/a
     -> BROKEN/aggregates.csv | not a CSV table | python -m analysis statistics
-statistics TABLES FILE/x -> FILE | cannot be written
+statistics TABLES FILE/x -> FILE/x (Not a directory)
 combine SOURCE --output OUT --experiment '{"preset": "smoke", "samplers": ["random"], "seeds": [0],
     "goal_spaces": ["25k"], "analysis": {}}' -> manifest.json | missing
 combine RUN --output OUT --experiment '{' -> --experiment | not valid JSON | line 1

@@ -79,10 +79,18 @@ def test_a_table_goes_on_and_gives_up(tmp_path, monkeypatch):
     given_up = [row for row in after if row[0] == "ek_eval"]
     assert [row[4:7] for row in given_up] == [["1", "", ""]] * 2
     path.write_text("a,b\n1,2\n")
-    with pytest.raises(InputError, match="allowed: a new file, or an axes table"):
+    with pytest.raises(InputError, match="allowed: a new file, or such a table"):
         axes.table(["random"], 1, path, print)
     with pytest.raises(InputError, match=r"^--output: '.*axes.json' is not allowed; allowed: anot"):
         axes.table(["random"], 1, path.with_suffix(".json"), print)
+    with pytest.raises(InputError, match=r"axes.csv is not a table with the columns sampler, s"):
+        axes.starvation(["random"], 1, path, print)
+    assert path.read_text() == "a,b\n1,2\n"
+    path.unlink()
+    axes.starvation(["random"], 1, path, print)
+    first = path.read_text()
+    axes.starvation(["informative"], 1, path, print)
+    assert path.read_text().startswith(first)
 
 
 def test_standings_by_hand():

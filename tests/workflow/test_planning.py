@@ -105,6 +105,14 @@ def test_bad_configuration_is_one_clear_line(key, value, words, monkeypatch, tmp
         checked_experiment({**DEFAULT, key: value}, [], {})
 
 
+def test_an_empty_mapping_does_not_empty_that_of_the_file(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    values, given = {**DEFAULT, "variants": {"a": {}}}, {"variants": {}}
+    with pytest.raises(SystemExit, match=r"^error: --config: variants: {} is not allowed, as "):
+        checked_experiment(values, [], given)
+    assert checked_experiment({**DEFAULT, "variants": {}}, [], given)
+
+
 def test_two_experiments_are_not_merged(project):
     """Keys of the first file would leak into the second, whose runs get another identity."""
     (project / "a.yaml").write_text("experiment: a\noverrides: {agent: {gamma: 0.5}}\n")
@@ -122,8 +130,7 @@ def test_braces_in_the_path_of_the_clone_are_one_line(tmp_path):
     folder.mkdir()
     line = Project.copied(folder).refused("-n")
     assert line == (
-        f"error: {folder}: braces in the path of this folder are not allowed: Snakemake takes them "
-        "for wildcards"
+        f"error: {folder}: braces in this path are not allowed: Snakemake takes them for wildcards"
     )
 
 

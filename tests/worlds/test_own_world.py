@@ -176,9 +176,11 @@ def test_other_goal_spaces_are_refused(module, name):
 
 
 KINDS = {
-    "a name for two": [Category("a"), Category("a")],
-    "no feasible one": [Category("a", feasible=False)],
-    "label with marks": [Category("a", label="$x$")],
+    "a name for two": ([Category("a"), Category("a")], None),
+    "no feasible one": ([Category("a", feasible=False)], None),
+    "label with marks": ([Category("a", label="$x$")], None),
+    "a total for two": ([Category("a")], (3, 4)),
+    "less than none": ([Category("a")], (-3,)),
 }
 
 
@@ -186,8 +188,11 @@ KINDS = {
 def test_categories_that_tables_cannot_hold_are_refused(kind):
     class Broken(World):
         name, label = "broken", "Broken"
-        categories = Categories(KINDS[kind])
+        categories = Categories(KINDS[kind][0])
         parse = goals = unseen = environment = None
+
+        def totals(self, split):
+            return KINDS[kind][1]
 
     with pytest.raises(InputError, match=r"world broken: .*allowed"):
         register_world(Broken)

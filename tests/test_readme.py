@@ -16,6 +16,7 @@ from analysis.statistics.primary import PRIMARY_SCORE
 from analysis.statistics.primary import comparison as compared
 from analysis.tables import store
 from analysis.tables.grid import Algorithm
+from analysis.tables.printing import chance
 from analysis.tables.results import SPLITS
 from analysis.tables.store import load
 from magellan.config import grid, load_experiment, read_yaml
@@ -177,6 +178,15 @@ def test_the_readme_speaks_of_other_samplers_as_the_tests_do():
     }
     tests = {split: sign_flip_test(values.to_numpy(), 0).p for split, values in lead.items()}
     assert tests["train"] >= 0.05 > tests["unseen"]
+
+
+def test_eight_seeds_of_the_papers_length_cannot_tell_online_apart():
+    """Whatever four more seeds give: p is least where their differences exceed all known ones."""
+    known = pages.lead("paper_small", "online", "default", "train").to_numpy()
+    assert len(known) == 4
+    least = min(sign_flip_test(np.array([*known, *[more] * 4])).p for more in (-99.0, 99.0))
+    page = (ROOT / "docs/studies/paper_small.md").read_text()
+    assert f"(p at least {chance(least)})" in page
 
 
 def test_leads_shrink_with_the_share_of_impossible_goals():

@@ -171,6 +171,21 @@ def test_a_curriculum_gets_each_answer_once_and_draws_by_it(hook: Any, tmp_path:
     assert grpo.logged["curriculum/coverage"] == grpo.curriculum.metrics()["coverage"] > 0
 
 
+def test_a_goal_drawn_twice_in_a_batch_has_two_groups(
+    hook: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def generate(self: StandIn, rows: list[int]) -> dict[str, torch.Tensor]:
+        self.answer(rows)
+        return {"advantages": torch.ones(len(rows))}
+
+    monkeypatch.setattr(StandIn, "_generate_and_score_completions", generate, raising=False)
+    judge = {"reward_funcs": [lambda **_: [0.0, 0.0, 1.0, 1.0, 1.0, 0.0]]}
+    grpo = trainer(hook, tmp_path, gate="spread", **judge)
+    grpo.num_generations, grpo.accelerator = 2, types.SimpleNamespace(process_index=0)
+    output = grpo._generate_and_score_completions([5, 5, 5, 5, 6, 6])
+    assert output["advantages"].tolist() == [0, 0, 0, 0, 1, 1]
+
+
 @pytest.mark.parametrize(
     ("strategy", "at", "generation", "warned"),
     [("steps", 5, 4, True), ("epoch", 5, 4, False), ("steps", 0.1, 1, False)],

@@ -207,12 +207,14 @@ def test_scores_in_half_precision_are_read_in_their_format(make_sampler: Any) ->
 MASKS = ("response_mask", "loss_mask")
 
 
-def answers(place: int, scores: list[float], **tag: Any) -> dict[str, dict[str, Any]]:
+def answers(
+    place: int, scores: list[float], draw: str = "row", **tag: Any
+) -> dict[str, dict[str, Any]]:
     """Put a row's answers, each in two parts with its score, into the queue; their tags."""
     tags = {}
     for number, score in enumerate(scores):
         for part in range(2):
-            key = f"row{place}_{number}_{part}"
+            key = f"{draw}{place}_{number}_{part}"
             rewards = torch.zeros(3 + part)
             rewards[-1] = score
             ones = {name: torch.ones(3 + part) for name in ("advantages", *MASKS)}
@@ -258,6 +260,14 @@ def test_answers_that_the_gate_refuses_are_not_trained_on(
     row = QUEUE["row2_0_0"]
     assert (row["advantages"] == (gate is None)).all()
     assert (row["response_mask"] == 1).all()
+
+
+def test_a_row_drawn_twice_in_a_batch_has_two_groups(make_trainer: Any) -> None:
+    trainer = make_trainer(gate="spread", sampler="random")
+    twice = answers(7, [0.0, 0.0]) | answers(7, [1.0, 1.0], draw="again")
+    practise(trainer, twice | answers(2, [1.0, 0.0]))
+    assert all((QUEUE[key]["advantages"] == 0.0).all() for key in twice)
+    assert (QUEUE["row2_0_0"]["advantages"] == 1.0).all()
 
 
 def test_the_trainer_draws_by_its_curriculum(make_trainer: Any) -> None:

@@ -234,6 +234,28 @@ CASES = {
     ),
     "indices: 12 is not allowed; allowed: 0 to 11": lambda: make("random").update([12], [1]),
     "keys: ['a', 'a'] is not": lambda: Curriculum(["x", "y"], "random", keys=["a", "a"]),
+    "indices: 13 is not allowed; allowed: 0 to 11": lambda: make("random").update(
+        [[0, 1], [2, 13]], [[1, 1], [1, 1]]
+    ),
+    "indices: -1 is not allowed; allowed: 0 to 11": lambda: make("random").lost(
+        np.array([[0, 1], [2, -1]])
+    ),
+    "goals: empty, or not all strings; allowed: a list": lambda: Curriculum({"x", "y"}, "random"),
+    "groups: {'x': 'a', 'y': 'a'} is not allowed; allowed: a list of names": lambda: Curriculum(
+        ["x", "y"], "ek_online", groups={"x": "a", "y": "a"}
+    ),
+    "keys: {'a'} is not allowed; allowed: a list of names": lambda: Curriculum(
+        ["x"], "random", keys={"a"}
+    ),
+    "impossible: <generator object": lambda: make("ek_online", impossible=(n for n in ["grow"])),
+    "sampler plr": lambda: make("plr").update([0, 0, 1], [1, 0, 1]),  # of goal 1: missing
+    "pools.normal: 0.2 is not allowed: no rated goal would be normal": lambda: make(
+        "pools", settings={"pools": {"hard": 0.9, "normal": 0.2}}
+    ),
+    "embed: an array of shape (1, 0)": lambda: Curriculum(GOALS, embed=lambda _: np.zeros((1, 0))),
+    "draws: [None, None] is not allowed; allowed: a number or a name": lambda: make(
+        "random"
+    ).admitted([0, 0], [1, 0], draws=[None, None]),
     "gate: its answer: [True] is not allowed; allowed: a bool for each of 2": lambda: make(
         "random"
     ).admitted([0, 1], [1.0, 0.0], lambda groups: np.array([True])),
@@ -251,6 +273,11 @@ CASES = {
         make("random").state_dict()
     ),
 }
+
+
+def test_a_threshold_may_be_a_number_of_numpy() -> None:
+    solved = [make("random", solved=number).solved for number in (np.float32(0.5), np.int64(1))]
+    assert solved == [0.5, 1.0]
 
 
 OTHERS: dict[str, dict[str, Any]] = {

@@ -305,12 +305,14 @@ def _table(measure: str, of: str, on_splits: Sequence[Compared]) -> Table:
     header += ["p, uncorrected"] * several
     rows = []
     for one in on_splits:
-        shown = (*one.sides[: len(terms)], total(one.terms, one.sides))
-        sides = [side.assign(**{MEAN: side.mean(axis=1)}) for side in shown]
+        difference = total(one.terms, one.sides)
+        # Means of the terms are of the runs and categories that the difference is of.
+        shown = [side.where(difference.notna()) for side in one.sides[: len(terms)]]
+        sides = [side.assign(**{MEAN: side.mean(axis=1)}) for side in (*shown, difference)]
         p_values = [one.p_holm, *[one.p] * several]
         for name, column in sides[-1].items():
             values = column.dropna().to_numpy()
-            cells = [f"{side[name].mean():.3f}" for side in sides[:-1]]
+            cells = [f"{side[name].mean():.3f}" if len(values) else "" for side in sides[:-1]]
             tested = [""] * (1 + len(p_values))
             if name == MEAN:
                 tested = [halves(values), *map(chance, p_values)]

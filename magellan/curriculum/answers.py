@@ -43,7 +43,8 @@ def checked_threshold(solved: Any) -> float:
     Raises:
         InputError: it is no finite number.
     """
-    number = isinstance(solved, int | float) and not isinstance(solved, bool)
+    number = isinstance(solved, int | float | np.integer | np.floating)
+    number = number and not isinstance(solved, bool)
     if not number or not math.isfinite(solved):
         raise not_allowed("solved", solved, "a finite number")
     return float(solved)

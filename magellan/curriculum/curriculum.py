@@ -90,7 +90,7 @@ class Curriculum:
         named = {"groups": groups, "order": order, "keys": keys, "impossible": impossible}
         for argument, listed in named.items():
             if listed is not None or argument == "impossible":
-                check_names(argument, listed)
+                check_names(argument, listed, ordered=argument != "impossible")
         for name, value, may_be in (("embed", embed, "a name or "), ("play", play, "")):
             if not (value is None or callable(value) or (may_be and isinstance(value, str))):
                 raise not_allowed(name, value, f"{may_be}a function")
@@ -179,7 +179,7 @@ class Curriculum:
             success: reward of each, 0 or 1 or any number; at least `solved` is a success. None or
                 not finite: lost, see `lost`.
             advantage: |return - value| of each, for samplers that need it, such as plr; by default
-                `group_advantages`, where goals have several answers.
+                `group_advantages`, where each goal has several answers.
 
         Raises:
             InputError: shapes differ, or an index or a reward is invalid.
@@ -188,8 +188,10 @@ class Curriculum:
         goals, rewards, came = self._answers(indices, success)
         advantages = None if advantage is None else numbers("advantage", advantage)
         check_length(goals, advantage=advantages)
-        if advantages is None and self.sampler.wants_advantage and len({*goals}) < len(goals):
-            advantages = group_advantages(goals, rewards)
+        if advantages is None and self.sampler.wants_advantage:
+            answers = np.bincount(goals, minlength=len(self))  # with those that were lost
+            if (answers[goals[came]] > 1).all():
+                advantages = group_advantages(goals, rewards)
         if advantages is not None:
             advantages = advantages[came]
             if not (np.isfinite(advantages) & (advantages >= 0)).all():
@@ -225,8 +227,12 @@ class Curriculum:
         """
         passes = checked_gate(gate)
         goals, rewards, came = self._answers(indices, success)
-        apart = np.zeros(len(goals)) if draws is None else np.unique(draws, return_inverse=True)[1]
-        check_length(goals, draws=apart)
+        named = np.zeros(len(goals)) if draws is None else np.asarray(plain(draws)).reshape(-1)
+        names = np.array(named.tolist())  # of objects, such as texts, by their own kind
+        check_length(goals, draws=names)
+        if names.dtype.kind == "O" or (names.dtype.kind == "f" and np.isnan(names).any()):
+            raise not_allowed("draws", draws, "a number or a name for each answer")
+        apart = np.unique(names, return_inverse=True)[1]
         pairs, group = np.unique(np.stack([goals, apart]), axis=1, return_inverse=True)
         found = grouped(group[came], rewards[came], in_format_of(success, self.solved))
         passed = admitted_by(passes, replace(found, goals=pairs[0, found.goals].astype(np.int64)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -57,8 +57,9 @@ class Goals:
             return np.array([rows[name] for name in listed], dtype=np.int64)
         goals = numbers("indices", listed)
         wrong = ~((goals >= 0) & (goals < len(self)) & (goals == np.trunc(goals)))
-        if wrong.any() or np.asarray(plain(listed)).dtype == bool:
-            raise not_allowed("indices", plain(listed)[int(wrong.argmax())], allowed)
+        given = np.asarray(plain(listed)).reshape(-1)
+        if wrong.any() or given.dtype == bool:
+            raise not_allowed("indices", given.tolist()[int(wrong.argmax())], allowed)
         return goals.astype(np.int64)
 
     def extend(
@@ -70,7 +71,7 @@ class Goals:
             InputError: these are no goals, groups or keys, or not as many.
         """
         strings = hasattr(goals, "__len__") and all(isinstance(goal, str) for goal in goals)
-        if isinstance(goals, str) or not strings or not len(goals):
+        if isinstance(goals, str | set | frozenset | Mapping) or not strings or not len(goals):
             raise InputError("goals: empty, or not all strings; allowed: a list of strings")
         names = self.categories.names
         group_names = [SINGLE_GROUP] * len(goals) if groups is None else list(groups)

@@ -23,7 +23,7 @@ except ImportError:  # from verl 0.8 on
     from torch.utils.data import Sampler
 
 from magellan.core.errors import InputError, not_allowed
-from magellan.curriculum import Curriculum, group_advantages
+from magellan.curriculum import Curriculum
 
 
 class CurriculumSampler(Sampler):
@@ -91,7 +91,7 @@ class CurriculumSampler(Sampler):
             if index not in self._row_of:
                 raise not_allowed("extra_info.index", index, "those of the data set")
         goals = [self._row_of[index] for index in indices]
-        self.curriculum.update(goals, scores, group_advantages(goals, scores))
+        self.curriculum.update(goals, scores)
         return goals
 
     def state_dict(self) -> dict[str, Any]:

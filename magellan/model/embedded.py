@@ -76,8 +76,12 @@ class Embedded:
         return torch.stack([self._vectors[number] for number in numbers])
 
     def _checked_embed(self, texts: list[str]) -> Tensor:
-        vectors = np.array(plain(self._embed(texts)), dtype=np.float32)
-        shape = len(texts), self.width or (*vectors.shape, 0, 0)[1]
+        made = plain(self._embed(texts))
+        try:
+            vectors = np.array(made, dtype=np.float32)
+        except (TypeError, ValueError):  # ragged, or no numbers
+            vectors = np.zeros(0, np.float32)
+        shape = len(texts), self.width or max((*vectors.shape, 0, 0)[1], 1)
         if vectors.shape != shape or not np.isfinite(vectors).all():
             raise InputError(
                 f"embed: an array of shape {vectors.shape} for {len(texts)} texts is not allowed; "

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from magellan.core.errors import not_allowed
 from magellan.core.settings import Fraction, Section
 from magellan.samplers.registry import register_sampler
 from magellan.samplers.rules import ArmStats, Rule
@@ -19,6 +20,13 @@ class PoolsSettings(Section):
     hard: Fraction = Field(0.25, description="Goals up to this success rate are hard.")
     normal: Fraction = Field(0.75, description="Others up to this success rate are normal.")
     extreme: float = Field(0.2, gt=0, le=1e3, description="Weight of an easy or hard goal.")
+
+    @model_validator(mode="after")
+    def _check_normal(self) -> PoolsSettings:
+        if self.normal < self.hard:
+            why = ": no rated goal would be normal"
+            raise not_allowed("pools.normal", self.normal, f"pools.hard ({self.hard}) or more", why)
+        return self
 
 
 @register_sampler(

@@ -203,6 +203,25 @@ def test_a_family_has_the_contrasts_of_a_goal_space_whether_or_not_they_name_it(
     assert [one.tests for one in compared] == [2] * 4
 
 
+def test_means_of_terms_are_of_the_runs_of_their_difference(tmp_path):
+    """Seeds 1 and 3 of one sampler collapse, seed 1 of the other."""
+    results = synthetic.combined(tmp_path, ("online", "magellan"), seeds=SEEDS, episodes=8_000)
+    evaluation = results.tables["evaluation"]
+    at = evaluation["episode"] // 1_000
+    falls = (evaluation["seed"] == 1) | (evaluation["sampler"] == "magellan")
+    seen = [CURVES[seed][point] for seed, point in zip(evaluation["seed"], at, strict=True)]
+    seen = np.where(falls & (evaluation["category"] == "grasp"), seen, 0.9)
+    results = synthetic.with_tables(results, evaluation=evaluation.assign(success=seen))
+    competence = results.tables["competence"]
+    noise = competence["learning_progress"] + 0.1 * competence["seed"] * (competence["episode"] % 7)
+    results = synthetic.with_tables(results, competence=competence.assign(learning_progress=noise))
+    rows = rows_of(results, "magellan - online", of="collapse")
+    assert rows[1][2:5] == ["", "", ""]  # no run collapses in this category
+    first, second, difference = map(float, rows[0][2:5])
+    assert difference == pytest.approx(first - second, abs=0.002)
+    assert rows[4][2:5] == rows[0][2:5]
+
+
 def test_tables_are_whole_where_a_split_has_fewer_tests():
     """On unseen goals only one of these two has a collapse."""
     results = store.load(REFERENCE / "released")

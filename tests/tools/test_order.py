@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from magellan.cli import main
+from magellan.core.errors import InputError
+from magellan.curriculum import order
 from tests.runs import error_line
 
 RATES = [0.0, 0.125, 0.5, 0.875, 1.0, 0.5]
@@ -50,6 +52,14 @@ def test_rows_are_drawn_by_probability(tmp_path, capsys):
     assert sorted(row["rate"] for row in distinct) == sorted(RATES)
     assert run(capsys, path, *rule, "--output", str(tmp_path / "out.jsonl")) == []
     assert len((tmp_path / "out.jsonl").read_text().split("\n")) == 7
+
+
+def test_probabilities_that_differ_by_rounding_are_no_order():
+    def embed(texts):
+        return np.array([[len(text), text.count("e")] for text in texts], float)
+
+    with pytest.raises(InputError, match=r"^sampler: bots gives all rows the same probability"):
+        order.ordered(rows(), "bots", embed=embed)
 
 
 RULE = ["--sampler", "random"]

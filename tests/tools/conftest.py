@@ -3,7 +3,6 @@
 import shutil
 
 import pytest
-import torch
 
 from magellan.backends import make_backend
 from magellan.backends.local import LocalBackend
@@ -12,6 +11,7 @@ from magellan.jobs import run
 from magellan.jobs.checkpoint import Checkpoints
 from magellan.model.backbone import ADAPTERS
 from magellan.training.loop import Trainer
+from tests.agent.tiny import set_adapters
 from tests.runs import SPACE
 
 
@@ -74,28 +74,15 @@ def make(config: RunConfig) -> LocalBackend:
     """Started updates; the delayed estimator is an older one than the current."""
     backend = make_backend(config.backbone, config.backend, seed=1)
     assert isinstance(backend, LocalBackend)
-    generator = torch.Generator().manual_seed(2)
     backend.start_policy(config.agent, 0)
     backend.start_competence(config.competence, 0)
-    move(backend, generator)
+    set_adapters(backend.backbone, 0.15, seed=2)
     backend.snapshot(keep=1)
-    delayed = {key: value.clone() for key, value in backend.backbone.adapter(ADAPTERS[3]).items()}
-    move(backend, generator)
-    backend.backbone.load_adapter(ADAPTERS[3], delayed)
+    set_adapters(backend.backbone, 0.15, seed=3, names=ADAPTERS[:3])
+    for head in (backend.agent.critic, backend.head.head):
+        for parameter in head.parameters():
+            parameter.data += 0.1
     return backend
-
-
-@torch.no_grad()
-def move(backend: LocalBackend, generator: torch.Generator) -> None:
-    """Give all adapters and the current heads other values."""
-    parameters = [*backend.agent.critic.parameters(), *backend.agent.target_critic.parameters()]
-    parameters += backend.head.head.parameters()
-    for name in ADAPTERS:
-        parameters += backend.backbone.adapter(name).values()
-    for parameter in parameters:
-        parameter.copy_(torch.empty(parameter.shape).normal_(0, 0.15, generator=generator))
-    for name in ADAPTERS:
-        backend.backbone.adapter_changed(name)
 
 
 def state_of(backend: LocalBackend) -> dict:

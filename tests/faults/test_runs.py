@@ -113,11 +113,8 @@ def test_what_is_not_finite_is_never_saved(reason, undisturbed, tmp_path, monkey
     assert tables(tmp_path) == undisturbed["magellan"]
 
 
-ALLOCATORS = MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: ...")
-
-
 @pytest.mark.slow
-@fault(INTACT_THEN_SAME, "memory runs out", "error", ALLOCATORS)
+@fault(INTACT_THEN_SAME, "memory runs out", "error", [MemoryError()])
 def test_memory_that_runs_out(error, undisturbed, tmp_path):
     line = r"^out of memory, update 3, .*\d MB;"
     with struck(raising(error), 4, "update_policy"), pytest.raises(OutOfMemoryError, match=line):
@@ -203,10 +200,9 @@ def test_squeue_is_asked_where_the_environment_does_not_say(tmp_path, monkeypatc
     assert seconds_granted(None, {JOB: "17"}) == seconds_granted(None, {}) == math.inf
 
 
-def test_a_limit_that_is_none_is_one_error(tmp_path):
-    for minutes in (0.0, math.nan, 1.0):
-        assert "--stop-after" in refusal(run, tmp_path / "run", stop_after=minutes)
-    assert list(tmp_path.iterdir()) == []
+def test_a_limit_that_is_none_is_one_error():
+    for minutes in (0.0, math.nan):
+        assert "--stop-after" in refusal(seconds_granted, minutes)
     for end in ("soon", "-5", "9" * 5000):
         assert f"{END_TIME}: '{end[:40]}" in refusal(seconds_granted, None, {END_TIME: end})
 

@@ -429,12 +429,23 @@ def test_combined_tables(case, places, tmp_path, refused):
     assert contents(folder) == before
 
 
-@pytest.mark.parametrize("name", ["manifest.json", "checkpoints/1.safetensors"])
-def test_folder_to_train_in(name, tmp_path, refused):
+@pytest.mark.parametrize(
+    ("command", "name", "words"),
+    [
+        (SMALL, "manifest.json", "manifest.json | --resume"),
+        (SMALL, "checkpoints/1.safetensors", "checkpoints/1.safetensors | --resume"),
+        (
+            ["backbone", "--world", "simulated"],
+            "500/checkpoints/1.safetensors",
+            "it holds a run (500)",
+        ),
+    ],
+)
+def test_folder_that_holds_a_run(command, name, words, tmp_path, refused):
     folder = tmp_path / "run"
     (folder / name).parent.mkdir(parents=True)
     (folder / name).write_text("{}")
-    refused(magellan.cli.main, [*SMALL, "--output", folder], f"{name} | --resume")
+    refused(magellan.cli.main, [*command, "--output", folder], words)
     assert contents(folder) == {name: b"{}"}
 
 

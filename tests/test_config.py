@@ -63,20 +63,15 @@ def test_check_lists_the_runs(tmp_path, capsys):
 
 
 PAPER = """
-agent: {gamma: 0.99, n_step: 3, batch_size: 256, steps_per_update: 64, num_envs: 32, polyak: 0.005,
-        replay_capacity: 500_000, learning_rate: 1.0e-4, critic_hidden: [1024, 1024],
-        actor_warmup_updates: 11, score: logit_sum, temperature: released,
-        temperature_initial: 0.0498}  # exp(-3)
-competence: {buffer: 5_000, delay: 100, refresh: 32, hidden: 128}
+agent: {polyak: 0.005, critic_hidden: [1024, 1024], score: logit_sum, temperature_initial: 0.0498}
+competence: {hidden: 128}
 magellan: {lp_threshold: 0.01}
 expert_buckets: {drop_standing_starts: true}
-samplers: {epsilon_start: 1.0, epsilon_end: 0.2, epsilon_decay: 320}
-budget: {episodes: 500_000, evaluate_every: 5_000}
-backbone: {lora_rank: 16, lora_alpha: 32}
 """
 
 
 def test_paper_preset_has_the_papers_constants():
+    """Those that config/little_zoo does not have (backends/lamorel/test_arguments.py)."""
     config = resolve_run("paper", [])
     values = flat_keys(config.model_dump(mode="json"))
     for key, value in flat_keys(yaml.safe_load(PAPER)).items():

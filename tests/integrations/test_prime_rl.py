@@ -19,18 +19,10 @@ from tests.integrations import loaded
 
 
 class TaskSampler(Iterator[Any], ABC):
+    """Without its methods that do nothing: `observe`, those of the state, `metrics`."""
+
     @abstractmethod
     def __next__(self) -> Any: ...
-
-    def observe(self, group: list[Any]) -> None: ...
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None: ...
-
-    def metrics(self) -> dict[str, float]:
-        return {}
 
 
 @pytest.fixture

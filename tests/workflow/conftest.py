@@ -169,9 +169,3 @@ def tools(tmp_path_factory, monkeypatch):
 @pytest.fixture
 def project(tmp_path):
     return Project.copied(tmp_path)
-
-
-@pytest.fixture(scope="module")
-def shared_project(tmp_path_factory):
-    """For tests that only look."""
-    return Project.copied(tmp_path_factory.mktemp("project"))

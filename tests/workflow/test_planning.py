@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from analysis.statistics.summaries import STATISTICS
-from analysis.tables.store import TABLES
 from magellan.config import load_experiment
 from tests.analysis import synthetic
 from tests.analysis.synthetic import PLAIN_FIGURES
@@ -47,21 +45,6 @@ def test_another_config_file_stands_alone(project):
     assert "123456" not in text
     assert project.planned("--configfile", "mine.yaml")["train"] == 2
     assert "budget.episodes=123456" in project.snakemake("-n", "-p").stdout
-
-
-@pytest.mark.slow
-def test_the_names_in_the_workflow_are_those_of_the_analysis(shared_project):
-    summary = shared_project.snakemake("--summary").stdout
-    files = {line.partition("\t")[0] for line in summary.splitlines()}
-    results = {
-        path for path in files if re.match("results/default/(tables|statistics|figures)", path)
-    }
-    expected = {f"results/default/tables/{name}.csv" for name in TABLES}
-    expected |= {"results/default/tables/manifest.json"}
-    expected |= {f"results/default/statistics/{name}.csv" for name in STATISTICS}
-    assert expected <= results
-    figures = {f"{name}.{end}" for name in PLAIN_FIGURES for end in ("png", "pdf")}
-    assert {Path(path).name for path in results - expected} == figures
 
 
 def test_the_plan_warns_of_runs_of_another_version_of_a_module(tmp_path, monkeypatch):

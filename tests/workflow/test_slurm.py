@@ -24,10 +24,10 @@ exit 73
 
 
 @pytest.mark.slow
-def test_the_profile_is_found_and_plans_the_default_grid(shared_project):
-    text = shared_project.run("--profile", "slurm", "-n")
+def test_the_profile_is_found_and_plans_the_default_grid(project):
+    text = project.run("--profile", "slurm", "-n")
     assert "profiles slurm and workflow specific profile profiles/default" in text
-    assert shared_project.planned("--profile", "slurm") == shared_project.planned()
+    assert project.planned("--profile", "slurm") == project.planned()
     # Statistics and figures are one job.
     assert text.count("Group job analysis") == 1
 

@@ -89,17 +89,6 @@ def test_a_resumed_one_with_smaller_steps_goes_on_learning(made: Any) -> None:
         again.load_state_dict({**state, "waiting": [(99, [1.0])]})
 
 
-def test_groups_of_a_step_are_learnt_from_in_any_order(made: Any) -> None:
-    groups = [group(TASKS[n], [1.0, 0.0, float(n > 5)]) for n in (8, 2, 5, 9)]
-    chances = []
-    for order in (groups, groups[::-1]):
-        sampler = made(TASKS, groups_per_step=4, sampler="plr")
-        for one in order:
-            sampler.observe(one)
-        chances.append(sampler.curriculum.probabilities().tolist())
-    assert chances[0] == chances[1]
-
-
 def test_errors_and_others_agents_are_lost(made: Any) -> None:
     sampler = made(TASKS, groups_per_step=3, sampler="random", solved=1.0)
     sampler.observe(group(TASKS[0], [None, 1.0, 1.0]))

@@ -218,7 +218,6 @@ def test_only_figures_that_make_sense_are_offered(runs):
     for name, goal_space, word in [
         ("improvement", GOAL_SPACE, "two algorithms"),
         ("exploitation", GOAL_SPACE, "chooses by what it estimates"),
-        ("pie", GOAL_SPACE, "pie"),
         ("practice", "25k", "25k"),
     ]:
         with pytest.raises(InputError, match=word):

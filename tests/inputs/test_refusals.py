@@ -174,7 +174,6 @@ agent.gama=0.9 -> agent.gama: unknown key | gamma
 --goal-space 1-1-1-1-x -> goal_space | '1-1-1-1-x' | impossible, grasp
 --goal-space 1-1-1-1-5185 -> goal_space | '1-1-1-1-5185' | 5185 grow_carnivore | at most 5184
 agent.gamma=.nan -> agent.gamma: nan | finite number
-backend.device=cuda:99 -> backend.device: 'cuda:99' | allowed: cpu, or auto
 backend.kind=theirs -> backend.kind: 'theirs' is unknown
 backend.gradient_checkpointing=true -> backend.gradient_checkpointing: True | lora_mode per_token
 backend.capture=true backend.micro_batch=auto
@@ -249,11 +248,6 @@ ANALYSIS_COMMANDS = {
     "": "COMMAND | --help",
     **table(r"""
 embeddings docs --by colour --stem OUT -> --by | 'colour' | category
-compare results/reference/samplers magellan/paper --against observed
-    -> --against | --of error
-compare results/reference/simulated random:learned --of error --against learned
-    -> --against: 'learned' | one that is not
-compare TABLES magellan/small -> 'magellan/small' | random/default
 figure pie --tables TABLES --statistics STATISTICS --goal-space x --stem OUT/pie
     -> figure: 'pie' | success_by_category
 figure aggregates --tables TABLES --statistics BROKEN --goal-space x --stem OUT/a

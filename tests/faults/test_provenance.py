@@ -60,12 +60,11 @@ def test_a_repository_around_an_installed_package_is_ignored(clone, monkeypatch)
     assert code_version(clone / "magellan") == __version__
 
 
-PLAIN = {"passes": "torch"}
 MADE = [("float32", "cpu", False), ("float32", "cpu", True)]
 
 
 def made(rows):
-    """Format, device, and whether its passes were those of PLAIN."""
+    """Format, device, and whether its passes were PyTorch's."""
     return [(row["dtype"], row["device"], row["passes"] == "torch") for row in rows]
 
 
@@ -78,7 +77,7 @@ def test_every_attempt_records_what_it_was_made_with(tmp_path, monkeypatch):
     stopped(config(), tmp_path)
     line = refused(config(backend={"dtype": "bfloat16"}), tmp_path)
     assert "backend.dtype is 'bfloat16' here and 'float32' there" in line
-    manifest = train(config(backbone=PLAIN), tmp_path, resume=True, progress="none")
+    manifest = train(config(backbone={"passes": "torch"}), tmp_path, resume=True, progress="none")
     assert next(code) == "too late"
     keys = ("attempt", "code_version", "resumed_from", "cpu", "matmul_gflop_per_second")
     first, second = manifest["attempt_log"]

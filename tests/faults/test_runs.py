@@ -123,18 +123,13 @@ def test_memory_that_runs_out(error, undisturbed, tmp_path):
     assert tables(tmp_path) == undisturbed["random"]
 
 
-def told_by_a_library(*_, **__):
-    try:
-        raise MemoryError
-    except MemoryError as error:
-        raise OSError("Unable to load weights from this file") from error
-
-
+OF_A_LIBRARY = OSError("Unable to load weights from this file")
+OF_A_LIBRARY.__cause__ = MemoryError()
 # A GPU's error is a RuntimeError, like that of a state that does not fit.
 ON_A_GPU = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
 PLACES = {
     "a tensor of 4 PB": (sac, "mlp", lambda *_: torch.empty(10**15)),
-    "told by a library": (loading.AutoConfig, "from_pretrained", told_by_a_library),
+    "told by a library": (loading.AutoConfig, "from_pretrained", raising(OF_A_LIBRARY)),
     "in the trainer": (loop, "evaluated_goals", raising(MemoryError())),
     "on a GPU": (SAC, "load_state_dict", raising(ON_A_GPU)),
 }
@@ -207,20 +202,16 @@ def test_a_limit_that_is_none_is_one_error():
         assert f"{END_TIME}: '{end[:40]}" in refusal(seconds_granted, None, {END_TIME: end})
 
 
-@fault(SAVED, "time limit near", "case", ("--stop-after", END_TIME))
-def test_a_job_stops_before_its_time_limit(case, undisturbed, tmp_path, monkeypatch, capsys):
-    arguments = [*BRIEF, "--sampler", "random", "--output", str(tmp_path)]
+@fault(SAVED, "time limit near", "seconds", [1800])
+def test_a_job_stops_before_its_time_limit(seconds, undisturbed, tmp_path, monkeypatch, capsys):
     with monkeypatch.context() as patch:
         # A round that seems to take an hour exceeds all limits below.
         record_duration = Stopper.record_duration
         patch.setattr(
             Stopper, "record_duration", lambda self, what, _: record_duration(self, what, 3600.0)
         )
-        if case == END_TIME:
-            patch.setenv(END_TIME, str(int(time.time()) + 1800))
-        else:
-            arguments += [case, "30"]
-        assert main(arguments) == 75
+        patch.setenv(END_TIME, str(int(time.time()) + seconds))
+        assert main([*BRIEF, "--sampler", "random", "--output", str(tmp_path)]) == 75
     line = r"stopped: before the time limit \(\d+ s left, 7260 s reserved\).*\n"
     assert re.fullmatch(line, capsys.readouterr().err)
     manifest = run(tmp_path)

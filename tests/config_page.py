@@ -54,7 +54,7 @@ def run_tables() -> str:
         rows = [
             (key, value, meaning(_resolve(rule, schema), value))
             for key, rule in rules["properties"].items()
-            for value in [_in_presets([values[section][key] for values in presets])]
+            for value in [", ".join({_value(values[section][key]): 0 for values in presets})]
         ]
         if own:
             common.append(f"`{section}`: {rules.get('description', '')}\n\n{_listed(rows)}")
@@ -72,12 +72,6 @@ def meaning(rule: dict, value: str) -> str:
         return text
     names += ["or one from `modules`"] * ("examples" in rule)
     return f"{text} Allowed: {', '.join(names)}."
-
-
-def _in_presets(values: list[Any]) -> str:
-    """The value of a key in each preset, once if it is the same in all."""
-    texts = [_value(value) for value in values]
-    return texts[0] if len(set(texts)) == 1 else ", ".join(texts)
 
 
 def _leaves(schema: dict) -> Iterator[tuple[str, dict, str]]:

@@ -23,17 +23,6 @@ SAMPLERS = ("random", "online", "ek_online", "magellan")
 CONFIGS = ROOT / "config" / "little_zoo"
 
 
-@pytest.fixture
-def fail(monkeypatch):
-    """Makes the launched run raise an error in the process of a rank: 0 trains, 1 serves."""
-
-    def fail_with(error: BaseException, rank: str = "0") -> None:
-        monkeypatch.setattr("magellan.launcher.run._run", raising(error))
-        monkeypatch.setenv("RANK", rank)
-
-    return fail_with
-
-
 def composed(device: str, sampler: str = "magellan") -> dict:
     """What Hydra makes of one of the files: it on top of the one that it names."""
     own = yaml.safe_load((CONFIGS / f"local_{device}_config_{sampler}.yaml").read_text())
@@ -229,19 +218,26 @@ def test_a_folder_whose_code_would_run_is_refused(key, tmp_path, monkeypatch, ca
     assert f" has {key} in config.json, " in error
 
 
-def test_messages_name_the_options_of_the_launcher(fail, capsys):
+RUN = "magellan.launcher.run._run"
+
+
+def test_messages_name_the_options_of_the_launcher(monkeypatch, capsys):
     """The launcher's command has no --resume and no --output."""
-    fail(StoppedEarly("--output: a already holds a run; pass --resume"))
+    error = StoppedEarly("--output: a already holds a run; pass --resume")
+    monkeypatch.setattr(RUN, raising(error))
+    monkeypatch.setenv("RANK", "0")
     assert run({SCRIPT: {"output_dir": "a/b"}}) == 0
     line = "rl_script_args.output_dir: a already holds a run; pass rl_script_args.loading_path=a/b"
     assert capsys.readouterr().err == f"stopped: {line}\n"
 
 
-def test_a_server_that_loses_its_connection_leaves_the_error_to_the_trainer(fail, capsys):
+def test_a_server_that_loses_its_connection_leaves_the_error_to_the_trainer(monkeypatch, capsys):
+    """Rank 0 trains, the others serve."""
     error = RuntimeError("[/somewhere/gloo/transport/tcp/pair.cc:1] Connection closed by peer")
-    fail(error, rank="1")
+    monkeypatch.setattr(RUN, raising(error))
+    monkeypatch.setenv("RANK", "1")
     assert run({}) == 1
     assert capsys.readouterr().err == ""
-    fail(error)
+    monkeypatch.setenv("RANK", "0")
     with pytest.raises(RuntimeError):
         run({})

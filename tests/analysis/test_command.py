@@ -112,11 +112,6 @@ def test_damaged_axes_are_refused(change, says, tmp_path, refused):
     assert says in refused("axes", tmp_path / "axes.csv")
 
 
-@pytest.mark.parametrize("output", ["/", "."])
-def test_a_file_to_write_needs_a_name(output, folder, refused):
-    assert "is no file; allowed: a path with a name" in refused("page", folder, output)
-
-
 @pytest.mark.parametrize(
     ("samplers", "given", "reference"),
     [

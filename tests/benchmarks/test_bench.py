@@ -126,16 +126,6 @@ def test_what_the_time_allows_is_measured(speed, monkeypatch):
     assert all(b <= 16 * a for a, b in itertools.pairwise(sizes))
 
 
-@pytest.mark.parametrize("setting", ["sampler=random", "backend.kind=lamorel"])
-def test_what_is_not_timed_is_refused_before_any_work(setting, tmp_path, capsys):
-    output = tmp_path / "out"
-    assert main(["bench", "--set", setting, "--output", str(output)]) == 2
-    key, value = setting.split("=")
-    error = capsys.readouterr().err
-    assert error.startswith(f"error: {key}: '{value}' is not timed here; allowed: ")
-    assert not output.exists()
-
-
 def test_folder_that_cannot_be_written_is_refused_before_any_work(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(bench, "Bench", lambda *_: pytest.fail("work before the check"))
     (tmp_path / "file").write_text("")

@@ -175,6 +175,7 @@ agent.gama=0.9 -> agent.gama: unknown key | gamma
 --goal-space 1-1-1-1-5185 -> goal_space | '1-1-1-1-5185' | 5185 grow_carnivore | at most 5184
 agent.gamma=.nan -> agent.gamma: nan | finite number
 backend.kind=theirs -> backend.kind: 'theirs' is unknown
+backend.kind=lamorel -> backend.kind: 'lamorel' is not allowed here | local
 backend.gradient_checkpointing=true -> backend.gradient_checkpointing: True | lora_mode per_token
 backend.capture=true backend.micro_batch=auto
     -> backend.capture: True | cuda, backbone.lora_mode per_token, a number
@@ -229,6 +230,8 @@ train --preset smoke --output OUT --start OTHER --goal-space 8-4-2-1-1 --set 'ph
 replay docs --estimator learned --output OUT
     -> docs is not the folder of a complete run | manifest.json
 export docs --output tests -> --output: tests already exists | empty or absent
+bench --set sampler=random --output OUT -> sampler: 'random' is not timed here; allowed:
+bench --set backend.kind=lamorel --output OUT -> backend.kind: 'lamorel' is not timed here
 watch docs -> run: docs holds no checkpoint | allowed: the folder
 goals --size=25K -> goal_space | '25K' | sizes such as 25k
 goals --size=390 -> goal_space | '390' | at least 391
@@ -252,6 +255,8 @@ figure pie --tables TABLES --statistics STATISTICS --goal-space x --stem OUT/pie
     -> figure: 'pie' | success_by_category
 figure aggregates --tables TABLES --statistics BROKEN --goal-space x --stem OUT/a
     -> BROKEN/aggregates.csv | not a CSV table | python -m analysis statistics
+page TABLES / -> is no file; allowed: a path with a name
+page TABLES . -> is no file; allowed: a path with a name
 statistics TABLES FILE/x -> FILE/x (Not a directory)
 combine SOURCE --output OUT --experiment '{"preset": "smoke", "samplers": ["random"], "seeds": [0],
     "goal_spaces": ["25k"], "analysis": {}}' -> manifest.json | missing

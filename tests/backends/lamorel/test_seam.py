@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from magellan.backends import CURRENT, DELAYED, check_backend
+from magellan.backends import CURRENT, DELAYED
 from magellan.backends.lamorel import serving as serving_module
 from magellan.backends.lamorel.remote import READING, LamorelBackend, ServerError
 from magellan.backends.lamorel.serving import Served, Serving
 from magellan.backends.local import LocalBackend
 from magellan.competence.learned import LearnedSettings
 from magellan.core import errors
-from magellan.core.errors import InputError, JobError, OutOfMemoryError, ServersDiffer
+from magellan.core.errors import JobError, OutOfMemoryError, ServersDiffer
 from magellan.model.loading import load_model
 from magellan.model.settings import BackboneConfig, BackendConfig
 from magellan.worlds import DEFAULT_WORLD, WORLDS
@@ -202,11 +202,6 @@ def test_servers_that_drift_apart_are_noticed(expected):
     head.get_parameter("0.weight").data.add_(0.1)
     with pytest.raises(ServersDiffer, match="servers differ after update_policy"):
         backend.update_policy(transitions(expected))
-
-
-def test_without_its_launcher_it_is_one_line():
-    with pytest.raises(InputError, match=r"^backend.kind: 'lamorel' is not allowed here: .*local$"):
-        check_backend(BackendConfig(kind="lamorel"))
 
 
 def test_nothing_of_it_is_imported_with_the_package():

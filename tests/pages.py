@@ -66,10 +66,10 @@ def unseen_errors(results, variant: str = "base") -> str:
     frame = frame[frame["variant"] == variant].set_index("sampler")["categories"]
     samplers = ("magellan", "online", "ek_online")
     labels = [sampler_label(name) for name in samplers]
-    rows = [[results.categories.named(name).words] for name in PAPERS_ERRORS]
-    for row, (name, papers) in zip(rows, PAPERS_ERRORS.items(), strict=True):
-        row += [f"{frame[sampler][name]:.2f}".lstrip("0") for sampler in samplers]
-        row += papers
+    rows = []
+    for name, papers in PAPERS_ERRORS.items():
+        ours = [f"{frame[sampler][name]:.2f}".lstrip("0") for sampler in samplers]
+        rows.append([results.categories.named(name).words, *ours, *papers])
     header = ["", *labels, *(f"paper: {label}" for label in labels)]
     return in_table(header, rows)
 
@@ -222,15 +222,11 @@ def with_tests(
     """To the cells of each row the mean of its values, its interval, and p after Holm."""
     chances = [sign_flip_test(np.asarray(values)).p for _, values in rows]
     corrected = holm_within(chances, families or [0] * len(rows))
-    return [
-        [
-            *cells,
-            with_ends(values),
-            *[contrasts.halves(np.asarray(values))] * halves,
-            printing.chance(p),
-        ]
-        for (cells, values), p in zip(rows, corrected, strict=True)
-    ]
+    tested = []
+    for (cells, values), p in zip(rows, corrected, strict=True):
+        more = [contrasts.halves(np.asarray(values))] * halves
+        tested.append([*cells, with_ends(values), *more, printing.chance(p)])
+    return tested
 
 
 def in_table(header: list[str], rows: list[list[str]]) -> str:
@@ -654,16 +650,14 @@ def repaired() -> str:
 
 def early_impossible(folder: str, variant: str, steps: int = 20_000) -> pd.Series:
     """Share of a run's first episodes that went to impossible goals: (seeds,)."""
-    algorithm, shares = {"sampler": "magellan", "variant": variant}, {}
-    training = rows_where(of(folder).tables["training"], **algorithm)
-    practice = rows_where(of(folder).tables["practice"], **algorithm)
-    for seed, rows in training[training["step"] <= steps].groupby("seed"):
-        early = practice[
-            (practice["seed"] == seed) & (practice["episode"] <= rows["episode"].max())
-        ]
-        counts = early.groupby("category", observed=True)["n"].sum()
-        shares[seed] = counts["impossible"] / counts.sum()
-    return pd.Series(shares)
+    training, practice = (
+        rows_where(of(folder).tables[name], sampler="magellan", variant=variant)
+        for name in ("training", "practice")
+    )
+    until = training[training["step"] <= steps].groupby("seed")["episode"].max()
+    early = practice[practice["episode"] <= practice["seed"].map(until)]
+    counts = early.pivot_table("n", "seed", "category", "sum", observed=True)
+    return counts["impossible"] / counts.sum(axis=1)
 
 
 def repaired_tests() -> str:

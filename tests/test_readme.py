@@ -247,9 +247,6 @@ def test_the_readme_counts_the_samplers_of_the_leaderboard():
     says(f"{listed} samplers compared")
 
 
-SENTENCE = re.compile(r"(?<=[.:;!?])[*]*\s")
-
-
 def test_the_first_page_is_short():
     """Words, lines, and in sentences words and numbers: what two minutes can read."""
     lines = README.splitlines()
@@ -258,7 +255,8 @@ def test_the_first_page_is_short():
     assert max(len(line) for line in lines if not line.startswith("|") and "](" not in line) <= 110
     text = re.sub(r"\n(    |\||<!--).*|\]\([^)]*\)", "", README)
     paragraphs = re.split(r"\n\n|\n- |\n#+ ", text)
-    for sentence in (one for part in paragraphs for one in SENTENCE.split(" ".join(part.split()))):
+    ends = r"(?<=[.:;!?])[*]*\s"
+    for sentence in (one for part in paragraphs for one in re.split(ends, " ".join(part.split()))):
         assert len(sentence.split()) <= 25, sentence
         assert len(re.findall(r"(?<![\w`])\.?\d[\d,.]*", sentence)) <= 2, sentence
 

@@ -117,9 +117,6 @@ def test_states_beyond_a_local_attention_are_refused(tmp_path):
     )
 
 
-CHAT = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
-
-
 def test_a_chat_model_is_greedy_and_reads_by_its_file_whatever_else_its_folder_says(tmp_path):
     torch.manual_seed(0)
     scored = model("qwen2", 500)
@@ -127,7 +124,8 @@ def test_a_chat_model_is_greedy_and_reads_by_its_file_whatever_else_its_folder_s
         parameter.data *= 3 if parameter.dim() > 1 else 1
     tiny.write(tmp_path, "qwen2")
     tokenizer = load_tokenizer(str(tmp_path))
-    tokenizer.chat_template = CHAT  # and no token at the end
+    # And no token at the end.
+    tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
     save(tmp_path, scored, tokenizer)
     text = "Goal: Grow baby lion"
     question, answers = [{"role": "user", "content": text}], []

@@ -20,7 +20,6 @@ from tests.analysis.synthetic import to_markdown
 from tests.runs import refusal
 
 SPACE = synthetic.GOAL_SPACE
-LABELS = {"steps": "environment steps", "updates": "policy updates"}
 COLUMNS = {"steps": "step", "updates": "update"}
 
 
@@ -43,7 +42,7 @@ def counted_in(tmp_path_factory):
     return analyse
 
 
-@pytest.mark.parametrize("unit", LABELS)
+@pytest.mark.parametrize("unit", COLUMNS)
 def test_statistics_are_at_points_of_the_unit(unit, counted_in):
     results, statistics = counted_in(unit)
     assert (results.unit, results.unit_column) == (unit, COLUMNS[unit])

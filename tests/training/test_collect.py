@@ -42,13 +42,10 @@ def test_random_steps_do_not_ask_the_policy(monkeypatch):
     assert steps == [32, 40, 48, 56] + [64 + 8 * i for i in range(24)]
 
 
-EPSILON = {"epsilon_start": 0.5, "epsilon_end": 0.5}
-
-
 @pytest.mark.parametrize(
     ("layer", "expected"),
     [
-        ({"samplers": EPSILON}, {0, 1}),
+        ({"samplers": {"epsilon_start": 0.5, "epsilon_end": 0.5}}, {0, 1}),
         ({"sampler": "random"}, {1}),
         ({"sampler": "scripted"}, {-1}),
     ],

@@ -146,11 +146,8 @@ def test_recent_episodes_are_drawn_by_rank():
     np.testing.assert_allclose(draws, np.array([1, 2, 3, 4]) / 10, atol=0.015)
 
 
-POOL = {"refresh": 2, "delay": 4, "pool": 12}
-
-
 def test_a_pool_is_drawn_anew_at_each_refresh_and_scored_now_and_delayed():
-    learned = make(**POOL)
+    learned = make(refresh=2, delay=4, pool=12)
     assert learned.candidates().tolist() == competence(learned)[0].tolist() == []
     pools = []
     for update in range(1, 9):

@@ -16,9 +16,6 @@ from tests.agent.tiny import close, in_float64
 from tests.runs import SPACE, finish, tables
 from tests.runs import rows as table
 
-EVERY = ["learned", "per_goal", "expert_buckets", "evaluated_buckets"]
-FEW = {"every": 50, "episodes": 2}
-"""Settings of evaluation episodes."""
 SAME = [{"until": 60}, {}]
 """Nothing changes at 60 episodes."""
 NEW = [
@@ -29,7 +26,8 @@ NEW = [
 
 
 def config(phases, sampler="magellan", **layer):
-    return runs.config(sampler, phases=phases, **{"evaluated_buckets": FEW, **layer})
+    layer["evaluated_buckets"] = {"every": 50, "episodes": 2}
+    return runs.config(sampler, phases=phases, **layer)
 
 
 def trained(folder: Path, *arguments, **named) -> Path:
@@ -39,7 +37,8 @@ def trained(folder: Path, *arguments, **named) -> Path:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory) -> Path:
     """An uninterrupted run of two different phases."""
-    return trained(tmp_path_factory.mktemp("whole"), NEW, "online", observers=EVERY)
+    every = ["learned", "per_goal", "expert_buckets", "evaluated_buckets"]
+    return trained(tmp_path_factory.mktemp("whole"), NEW, "online", observers=every)
 
 
 def without_phase(folder: Path) -> dict[str, list[dict]]:

@@ -129,23 +129,16 @@ def test_what_is_translated():
 # Path, value, and the message after the path, or the whole one where it begins otherwise.
 MODEL = "lamorel_args.llm_args"
 NUMBERS = "lamorel_args.distributed_setup_args"
+CONFIG = f"{SCRIPT}.config"
 UNKNOWN = ": unknown key; allowed: "
 REFUSED = {
     "unknown": (f"{SCRIPT}.learning_rate", 1e-3, UNKNOWN),
     "no output": (f"{SCRIPT}.output_dir", "???", ": key is missing; all"),
     "value": (f"{SCRIPT}.gamma", 2.0, "agent.gamma: 2.0 is not allowed"),
-    "config of a section": (f"{SCRIPT}.config", {"backend": 5}, ".backend: 5 is not a mapping"),
-    "device": (f"{SCRIPT}.config", {"backend": {"device": "cpu"}}, ".backend: device is not allo"),
-    "two seeds": (
-        f"{SCRIPT}.config",
-        {"seed": 7},
-        ".seed: 7 is not allowed beside rl_script_args.s",
-    ),
-    "two spaces": (
-        f"{SCRIPT}.config",
-        {"goal_space": "25k"},
-        ".goal_space: '25k' is not allowed b",
-    ),
+    "config of a section": (CONFIG, {"backend": 5}, ".backend: 5 is not a mapping"),
+    "device": (CONFIG, {"backend": {"device": "cpu"}}, ".backend: device is not allo"),
+    "two seeds": (CONFIG, {"seed": 7}, ".seed: 7 is not allowed beside rl_script_args.s"),
+    "two spaces": (CONFIG, {"goal_space": "25k"}, ".goal_space: '25k' is not allowed b"),
     "folder": (f"{SCRIPT}.output_dir", ["a"], ": ['a'] is not allowed; allowed: a folder, as text"),
     "no folder": (f"{SCRIPT}.loading_path", True, ": True is not allowed; allowed: a folder, as "),
     "null": (f"{SCRIPT}.gamma", None, ": None is not allowed; allowed: a value, or no such key"),

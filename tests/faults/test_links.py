@@ -2,9 +2,8 @@
 
 import os
 import re
-import socket
+import stat
 import unicodedata
-from pathlib import Path
 
 import pytest
 
@@ -24,11 +23,6 @@ from tests.runs import contents, error_line, tables
 CHECKPOINT = "checkpoints/00000001.safetensors"
 
 
-def make_socket(path):
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(str(path))
-
-
 def link(target):
     return lambda path: path.symlink_to(target)
 
@@ -39,21 +33,18 @@ KINDS = [
     (f"{CHECKPOINT}.part", link("../../theirs/file"), "a symbolic link"),
     ("checkpoints", link("../new"), "a symbolic link"),
     (CHECKPOINT, os.mkfifo, "a named pipe"),
-    (".lock", make_socket, "a socket"),
+    (".lock", lambda path: os.mknod(path, stat.S_IFSOCK), "a socket"),
     ("checkpoints", lambda path: path.touch(), "a file"),
 ]
 
 
 @fault(UNTOUCHED, "a link, a pipe or a socket for a file of the run", "name, make, kind", KINDS)
-def test_only_files_and_folders_of_its_own_are_used(
-    name, make, kind, tmp_path, capsys, monkeypatch
-):
+def test_only_files_and_folders_of_its_own_are_used(name, make, kind, tmp_path, capsys):
     run = tmp_path / "run"
     (run / name).parent.mkdir(parents=True)
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs/file").write_text("precious")
-    monkeypatch.chdir((run / name).parent)  # names of sockets are short
-    make(Path(Path(name).name))
+    make(run / name)
     before = sorted(tmp_path.rglob("*"))
     assert main([*TRAIN, "--resume", "--output", str(run)]) == 2
     line = f"error: --output: {run / name} is {kind}; allowed at this place"

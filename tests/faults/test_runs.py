@@ -62,23 +62,18 @@ def test_storage_that_fails_is_one_error(name, step, file, nth, undisturbed, tmp
     assert tables(tmp_path) == undisturbed["random"]
 
 
-NOWHERE = {"ENOSPC": ("open", "cannot be written ("), "ENOLCK": ("flock", "has no file locks")}
+NOWHERE = {
+    "ENOSPC": (os, "open", "cannot be written ("),
+    "ENOLCK": (fcntl, "flock", "has no file locks"),
+}
 
 
 @fault(NOTHING_MADE, "output folder without space or file locks", "name", NOWHERE)
 def test_a_folder_that_cannot_be_used_is_left_as_it_is(name, tmp_path, monkeypatch):
-    folder, (what, words) = tmp_path / "new" / "run", NOWHERE[name]
-    owner = os if what == "open" else fcntl
-    real = getattr(owner, what)
-
-    def refuse(target, *arguments, **named):
-        if what == "flock" or str(target).startswith(str(folder)):
-            raise os_error(name)
-        return real(target, *arguments, **named)
-
+    *where, words = NOWHERE[name]
     with monkeypatch.context() as patch:
-        patch.setattr(owner, what, refuse)
-        assert words in refusal(run, folder)
+        patch.setattr(*where, raising(os_error(name)))
+        assert words in refusal(run, tmp_path / "new" / "run")
     assert list(tmp_path.iterdir()) == []
 
 

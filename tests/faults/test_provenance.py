@@ -124,12 +124,6 @@ START = {"attempt": 1, "identity": "abc", "started": "2026-01-01T00:00:00Z"}
 END = {"attempt": 1, "reason": "stopped: on SIGTERM", "peak_memory_mb": 1, "seconds": 0.5}
 
 
-def written(folder, *lines):
-    texts = (line if isinstance(line, str) else json.dumps(line) for line in lines)
-    (folder / "attempts.jsonl").write_text("\n".join(texts))  # the last one is cut short
-    return Attempts(folder, "abc")
-
-
 LINES = [
     *({**START, "attempt": number} for number in (10**400, LARGEST, True, "1")),
     {**START, "identity": ["abc"]},
@@ -144,7 +138,9 @@ def test_a_run_goes_on_beside_hostile_attempts(undisturbed, tmp_path):
     os.mkfifo(tmp_path / "attempts.jsonl")  # reading it would wait for ever
     assert Attempts(tmp_path, "abc").read() == []
     (tmp_path / "attempts.jsonl").unlink()
-    rows = written(tmp_path, START, *LINES).read()
+    texts = (line if isinstance(line, str) else json.dumps(line) for line in (START, *LINES))
+    (tmp_path / "attempts.jsonl").write_text("\n".join(texts))  # the last one is cut short
+    rows = Attempts(tmp_path, "abc").read()
     assert all(type(row["attempt"]) is int and isinstance(row["reason"], str) for row in rows)
     (tmp_path / "manifest.json").write_text("[" * 100_000)
     manifest = train(config(), tmp_path, resume=True, progress="none")

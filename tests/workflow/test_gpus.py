@@ -17,16 +17,6 @@ TWO = "echo 'GPU 0: Kind (UUID: GPU-aaaa)'; echo 'GPU 1: Kind (UUID: GPU-bbbb)'"
 # One short line is written at once: lines of several processes do not mix.
 BUSY = "echo start $CUDA_VISIBLE_DEVICES >> log; sleep 0.4; echo end $CUDA_VISIBLE_DEVICES >> log"
 SHOW = "echo ${CUDA_VISIBLE_DEVICES-none}"
-TRAINER = """
-import os, pathlib, sys, time
-if "train" in sys.argv:
-    log = pathlib.Path("devices.log")
-    for word in ("start", "end"):
-        with log.open("a") as file:
-            file.write(f"{word} {os.environ.get('CUDA_VISIBLE_DEVICES')}\\n")
-        time.sleep(5 if word == "start" else 0)
-    raise SystemExit(1)
-"""
 
 
 @pytest.fixture
@@ -128,12 +118,7 @@ def test_where_no_gpu_is_found_the_command_runs(machine, tmp_path):
 
 
 @pytest.mark.slow
-def test_runs_of_an_experiment_have_different_gpus(machine, project):
-    """The trainer is made up: it notes its device, and fails."""
-    (project / "magellan/__main__.py").write_text(TRAINER)
-    cuda = "overrides={backend: {device: cuda}}"
-    wanted = ("--config", "samplers=[random]", "seeds=[0,1,2]", cuda)
-    done = project.snakemake("--cores", "3", "--until", "train", *wanted)
-    lines = (project / "devices.log").read_text().splitlines()
-    assert len(lines) == 6, done.stdout
-    assert most_at_once(lines) == {"GPU-aaaa": 1, "GPU-bbbb": 1, "all": 2}
+def test_runs_of_an_experiment_take_a_gpu_each(project):
+    call = ("-n", "-p", "--config", "samplers=[random]", "seeds=[0]")
+    for more, number in (((), 0), (("overrides={backend: {device: cuda}}",), 1)):
+        assert f"take_gpu.py {number} python -m magellan train" in project.run(*call, *more)

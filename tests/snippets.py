@@ -1,4 +1,4 @@
-"""Code blocks of the documentation, files, imports, programs in another process, failing calls."""
+"""Code blocks of the documentation, files, imports, programs and scripts, failing calls."""
 
 from __future__ import annotations
 
@@ -39,6 +39,13 @@ def raising(error: BaseException) -> Callable[..., Any]:
         raise error
 
     return fail
+
+
+def script(path: Path, text: str) -> str:
+    """An executable file for the shell; its path."""
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
 
 
 def imported(path: Path) -> set[str]:

@@ -3,7 +3,6 @@
 import os
 import re
 import shlex
-import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +18,7 @@ from magellan.model.settings import BackboneConfig
 from tests.agent.tiny import needs_compiler
 from tests.backends.models import check_same_state, make, packed_states, update_both
 from tests.runs import refusal
-from tests.snippets import run_program
+from tests.snippets import run_program, script
 
 
 def make_backbone(passes="compiled") -> Backbone:
@@ -120,12 +119,6 @@ def test_no_float_is_compared_as_one_processor_suggests():
 
 
 # ---- never a must ------------------------------------------------------------------------------
-
-
-def script(path: Path, text: str) -> str:
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    return str(path)
 
 
 def check_fallback(reason: str) -> None:

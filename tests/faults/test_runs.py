@@ -34,7 +34,7 @@ from tests.faults.promises import (
     fault,
 )
 from tests.runs import contents, refusal, tables
-from tests.snippets import raising
+from tests.snippets import raising, script
 
 
 def run(folder, sampler="random", progress="none", **more):
@@ -178,9 +178,7 @@ def test_the_limit_keeps_the_longest_round_and_save_free_whatever_the_clock():
 def test_squeue_is_asked_where_the_environment_does_not_say(tmp_path, monkeypatch):
     texts = ("59:30\n", "1:00:05", "2-03:00:00", "UNLIMITED\n", "")
     assert [seconds_left(text) for text in texts] == [3570, 3605, 183_600, math.inf, math.inf]
-    squeue = tmp_path / "squeue"
-    squeue.write_text('#!/bin/sh\ntest "$3" = 17 && echo 10:00\n')
-    squeue.chmod(0o755)
+    script(tmp_path / "squeue", 'test "$3" = 17 && echo 10:00')
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     assert seconds_granted(None, {JOB: "17"}) == 600.0
     assert seconds_granted(5.0, {JOB: "17"}) == 300.0  # the nearer limit counts

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.analysis import synthetic
-from tests.snippets import ROOT
+from tests.snippets import ROOT, script
 
 PARTS = (
     "Snakefile",
@@ -158,12 +158,7 @@ def tools(tmp_path_factory, monkeypatch):
     """A folder in front of the PATH; call it to put a shell script there."""
     folder = tmp_path_factory.mktemp("tools")
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
-
-    def write(name, text):
-        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
-        (folder / name).chmod(0o755)
-
-    return write
+    return lambda name, text: script(folder / name, text)
 
 
 @pytest.fixture

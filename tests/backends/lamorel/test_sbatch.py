@@ -6,10 +6,10 @@ import subprocess
 
 import pytest
 
-from tests.snippets import ROOT
+from tests.snippets import ROOT, script
 
 SAMPLERS = ("random", "online", "ek_online", "magellan")
-RECORDING = '#!/bin/bash\necho "$(basename "$0") $LAMOREL_PORT $*" >> {calls}\n{more}\n'
+RECORDING = 'echo "$(basename "$0") $LAMOREL_PORT $*" >> {calls}\n{more}'
 
 
 @pytest.fixture
@@ -23,9 +23,7 @@ def project(tmp_path):
 def called(project, file: str, *words: str, ends: str = "", **environment) -> list[str]:
     """Lines that the stand-ins wrote; `ends` is what the run does."""
     for name, more in (("python", ends), ("scontrol", "")):
-        path = project / "bin" / name
-        path.write_text(RECORDING.format(calls=project / "calls", more=more))
-        path.chmod(0o755)
+        script(project / "bin" / name, RECORDING.format(calls=project / "calls", more=more))
     where = {"PATH": f"{project}/bin:{os.environ['PATH']}", "LAMOREL_PYTHON": "python"}
     command = ["bash", f"slurm/{file}", *words, "rl_script_args.lr=1e-3"]
     subprocess.run(command, cwd=project, env={**where, **environment}, check=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from magellan.config import RunConfig, resolve_run, run_model
@@ -36,9 +36,14 @@ def updated(text: str) -> str:
 
 
 def experiment_table() -> str:
-    """Keys of an experiment file: default, meaning."""
-    rows = _leaves(experiment_schema())
-    return _listed((key, value, meaning(rule, value)) for key, rule, value in rows)
+    """Keys of an experiment file, those of a section behind its name: default, meaning."""
+    schema, rows = experiment_schema(), []
+    for section, rule in schema["properties"].items():
+        inner = _resolve(rule, schema)
+        for name, leaf in inner.get("properties", {"": inner}).items():
+            value, key = _value(leaf.get("default")), f"{section}.{name}".rstrip(".")
+            rows.append((key, value, meaning(_resolve(leaf, schema), value)))
+    return _listed(rows)
 
 
 def run_tables() -> str:
@@ -72,14 +77,6 @@ def meaning(rule: dict, value: str) -> str:
         return text
     names += ["or one from `modules`"] * ("examples" in rule)
     return f"{text} Allowed: {', '.join(names)}."
-
-
-def _leaves(schema: dict) -> Iterator[tuple[str, dict, str]]:
-    """Keys, those of a section behind its name, with rule and default."""
-    for key, rule in schema["properties"].items():
-        inner = _resolve(rule, schema)
-        for name, leaf in inner.get("properties", {"": inner}).items():
-            yield f"{key}.{name}".rstrip("."), _resolve(leaf, schema), _value(leaf.get("default"))
 
 
 def _resolve(rule: dict, schema: dict) -> dict:

@@ -55,10 +55,6 @@ def tracked_files() -> list[Path]:
     return [path for line in listing.stdout.splitlines() if (path := ROOT / line).is_file()]
 
 
-def python_sources() -> list[Path]:
-    return [path for path in tracked_files() if path.suffix == ".py"]
-
-
 def test_conda_environment_has_the_pins_of_requirements() -> None:
     *conda, with_pip = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
     assert conda == ["python=3.11", "pip"]
@@ -80,7 +76,7 @@ def test_every_imported_package_is_a_direct_dependency() -> None:
         (False, {*TRAINERS}.union(*map(OPTIONAL.get, ("sentencepiece", "tensorboard", "trl")))),
         (True, {"hydra", "lamorel", "omegaconf"}),
     ):
-        paths = [path for path in python_sources() if path != site]
+        paths = [path for path in tracked_files() if path.suffix == ".py" and path != site]
         chosen = [p for p in paths if str(p.relative_to(ROOT)).startswith(about) == of_lamorel]
         needed = {canonicalize_name(packages.get(n, [n])[0]) for n in third_party(chosen)}
         assert needed <= DIRECT | allowed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -134,18 +135,11 @@ def test_the_nearest_draw_is_what_simulation_finds() -> None:
     assert (np.abs(frequencies - chances) <= 5 * error + 2e-4).all()
 
 
-class AlwaysZero:
-    """A generator at the lower end of its range."""
-
-    def random(self, size: int | tuple[int, ...]) -> np.ndarray:
-        return np.zeros(size)
-
-
 def test_a_draw_of_exactly_zero_skips_weights_of_zero() -> None:
     """Nine positions are three blocks of three: the first block is empty, and so are 3 and 4."""
     choice = WeightedChoice(9)
     choice.set(np.array([5, 8]), np.array([0.5, 0.5]))
-    assert choice.draw(AlwaysZero(), 2).tolist() == [5, 5]
+    assert choice.draw(SimpleNamespace(random=np.zeros), 2).tolist() == [5, 5]
 
 
 def test_weights_set_piece_by_piece_draw_as_those_set_at_once() -> None:

@@ -1,4 +1,4 @@
-"""One small run with its agent, one that was stopped, and agents without any training."""
+"""One small run with its agent, and agents without any training."""
 
 import shutil
 
@@ -8,9 +8,7 @@ from magellan.backends import make_backend
 from magellan.backends.local import LocalBackend
 from magellan.config import RunConfig, resolve_run
 from magellan.jobs import run
-from magellan.jobs.checkpoint import Checkpoints
 from magellan.model.backbone import ADAPTERS
-from magellan.training.loop import Trainer
 from tests.agent.tiny import set_adapters
 from tests.runs import SPACE
 
@@ -25,18 +23,6 @@ def complete(tmp_path_factory):
     """Folder of a run that kept checkpoints and exported its agent; not to be changed."""
     folder = tmp_path_factory.mktemp("complete")
     run.train(config(export=True, keep_every=50), folder, resume=False, progress="none")
-    return folder
-
-
-@pytest.fixture(scope="session")
-def stopped(tmp_path_factory):
-    """Folder of a run that stopped on its way, with two checkpoints; not to be changed."""
-    folder = tmp_path_factory.mktemp("stopped")
-    trainer = Trainer(config())
-    for _ in range(2):
-        for _ in range(10):
-            trainer.advance()
-        Checkpoints(folder, config()).save({"trainer": trainer.state_dict()})
     return folder
 
 

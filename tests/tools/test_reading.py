@@ -65,8 +65,13 @@ def test_the_folder_beside_the_tables_is_the_export(complete, tmp_path, capsys):
     assert "agent/" in (complete / "run.log").read_text()
 
 
-def test_a_damaged_checkpoint_gives_way_and_is_left_alone(stopped, tmp_path, capsys):
-    folder = shutil.copytree(stopped, tmp_path / "run")
+def test_a_damaged_checkpoint_gives_way_and_is_left_alone(tmp_path, capsys):
+    folder, trainer = tmp_path / "run", Trainer(config())
+    folder.mkdir()
+    for _ in range(2):
+        for _ in range(10):
+            trainer.advance()
+        Checkpoints(folder, config()).save({"trainer": trainer.state_dict()})
     newest = folder / "checkpoints/00000002.safetensors"
     newest.write_bytes(newest.read_bytes()[:-9])
     before = contents(folder)

@@ -34,13 +34,6 @@ def trained(folder: Path, *arguments, **named) -> Path:
     return runs.trained(config(*arguments, **named), folder)
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory) -> Path:
-    """An uninterrupted run of two different phases."""
-    every = ["learned", "per_goal", "expert_buckets", "evaluated_buckets"]
-    return trained(tmp_path_factory.mktemp("whole"), NEW, "online", observers=every)
-
-
 def without_phase(folder: Path) -> dict[str, list[dict]]:
     contents = {name: table(folder, name) for name in tables(folder)}
     for rows in contents.values():
@@ -73,12 +66,12 @@ def test_phases_end_by_what_the_budget_counts(unit, tmp_path):
     assert (max(last), min(begun), max(begun)) == (end, end, 2 * end)
 
 
-def test_each_phase_is_evaluated_on_its_own_goals(whole):
-    rows = table(whole, "evaluation")
+def test_each_phase_is_evaluated_on_its_own_goals(tmp_path):
+    every = ["learned", "per_goal", "expert_buckets", "evaluated_buckets"]
+    rows = table(trained(tmp_path, NEW, "online", observers=every), "evaluation")
     points = {(row["phase"], int(row["episode"])) for row in rows}
     assert points == {("1", 0), ("1", 60), ("2", 60), ("2", 120)}
-    run = config(NEW, "online")
-    trainer = Trainer(run)
+    trainer = Trainer(config(NEW, "online"))
     trainer._begin_phase(trainer.phases[1])
     sets, drawn = trainer._evaluation, WORLDS["little_zoo"].goals(SPACE, 0)
     assert sets["unseen"].space is trainer.goals

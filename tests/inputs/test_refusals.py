@@ -225,8 +225,6 @@ train --output OUT --samplr magellan -> '--samplr' is not an argument | did you 
 train --output OUT --se 1 -> --se | --seed, --set
 train --output OUT --stop-after 1 -> --stop-after: 1 minutes | budget.stop_margin_seconds (60 s)
 train --output OUT --start OTHER -> --start | one phase | runs with phases
-train --preset smoke --output OUT --start OTHER --goal-space 8-4-2-1-1 --set 'phases=[{until: 9},
-    {}]' -> --start: OTHER holds no checkpoint | and ended there or keeps
 replay docs --estimator learned --output OUT
     -> docs is not the folder of a complete run | manifest.json
 export docs --output tests -> --output: tests already exists | empty or absent

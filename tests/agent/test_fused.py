@@ -111,13 +111,8 @@ def read(backbone: Backbone, states: PackedBatch) -> list:
 def test_a_compiled_pass_is_the_pass(name, tmp_path, monkeypatch):
     """Without a GPU nothing is captured: PyTorch runs the compiled passes one kernel at a time."""
     monkeypatch.setattr(captured, "HOW", {**captured.HOW, "mode": None, "backend": "aot_eager"})
-    family, settings = MODELS[name]
-    tiny.write(tmp_path, family, **settings)
-    config = BackboneConfig(model=str(tmp_path), lora_mode="per_token", lora_rank=3)
-    made = [tiny.set_adapters(Backbone(config, seed=1), 0.05, seed=2) for _ in range(2)]
-    with tiny.as_loaded():
-        library = tiny.set_adapters(Backbone(config, seed=1), 0.05, seed=2)
-    made[0]._last_states = captured.Captured(made[0]._fused)
+    found, library, _ = make(name, "float32", "attention_qv", tmp_path)
+    found._last_states = captured.Captured(found._fused)
     batches = [
         PackedBatch(*stack(tiny.random_states(5, rows, 6, longest)), bucket=GPU_BUCKET)
         for rows, longest in ((9, 8), (40, 30))
@@ -125,11 +120,11 @@ def test_a_compiled_pass_is_the_pass(name, tmp_path, monkeypatch):
     counters.clear()
     for step in range(3):
         for states in batches:
-            found, other = (read(backbone, states) for backbone in made)
+            results = read(found, states), read(library, states)
             with tiny.in_float64(library):
                 exact = read(library, states)
-            tiny.close(found, other, exact)
-        for backbone in (*made, library):
+            tiny.close(*results, exact)
+        for backbone in (found, library):
             tiny.set_adapters(backbone, 0.05, seed=3 + step)
     passes = 2 * 2 * (2 if name == "flan" else 1)  # with gradients and without, of each batch
     assert counters["stats"]["unique_graphs"] == passes

@@ -34,23 +34,6 @@ def test_evaluation_touches_no_training_stream(undisturbed, tmp_path):
     assert rarely["evaluation"] != undisturbed["evaluation"]
 
 
-def test_state_before_the_first_update_is_kept_too():
-    """Episodes that ended while the replay was filling reach the sampler's first update."""
-    layer = {"agent": {"batch_size": 500, "replay_capacity": 500}, "goal_space": SPACE}
-    trainers = [Trainer(resolve_run("smoke", [{**layer, "sampler": "online"}])) for _ in range(2)]
-    for _ in range(6):
-        trainers[0].advance()
-    assert trainers[0].updates == 0
-    trainers[1].load_state_dict(trainers[0].state_dict())
-    for trainer in trainers:
-        while trainer.updates < 2:
-            trainer.advance()
-    assert trainers[0].record.tables == trainers[1].record.tables
-    windows = [trainer.sampler.estimator.state_dict() for trainer in trainers]
-    assert str(windows[0]) == str(windows[1])
-    assert trainers[0].episodes == trainers[1].episodes > 6
-
-
 @pytest.mark.parametrize("more", [[], ["--identity"]])
 def test_a_finished_run_suggests_next_commands_except_to_the_workflow(more, tmp_path, capfd):
     folder = tmp_path / "my run"
@@ -141,9 +124,11 @@ def written(trainer, folder):
     return contents(folder)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name != "steps")) for name in RUNS]
+)
 def test_stopped_and_resumed_it_leaves_the_same_files(name, tmp_path):
+    """Episodes that ended before the first update reach the sampler in it."""
     straight, checkpoints, states = make_trainer(RUNS[name]), Checkpoints(tmp_path, RUNS[name]), {}
     while not straight.done:
         if straight.updates in STOPS:

@@ -1,6 +1,5 @@
 """Agents from folders of runs: which checkpoint counts, and what is refused in one line."""
 
-import json
 import re
 import shutil
 
@@ -183,7 +182,6 @@ def test_an_older_agent_and_a_half_written_one_give_way(spoiled):
     (spoiled / "manifest.json").unlink()
     (spoiled / "agent/policy/adapter_model.safetensors").write_bytes(b"old")
     shutil.copytree(spoiled / "agent", spoiled / "agent.part")
-    manifest = run.train(config(export=True), spoiled, resume=True, progress="none")
+    run.train(config(export=True), spoiled, resume=True, progress="none")
     assert contents(spoiled / "agent") == expected
     assert not (spoiled / "agent.part").exists()
-    assert manifest["status"] == json.loads((spoiled / "manifest.json").read_text())["status"]

@@ -1,7 +1,5 @@
 """Write the tables of config/README.md from the typed configuration."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

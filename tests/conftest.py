@@ -3,8 +3,6 @@
 A test about threads sets them itself; what a test changed is put back after it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import os

@@ -1,7 +1,5 @@
 """Small runs that tests train, and the files in their folders."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

@@ -1,7 +1,5 @@
 """Code blocks of the documentation, files, imports, programs and scripts, failing calls."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re

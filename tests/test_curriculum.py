@@ -1,7 +1,5 @@
 """A curriculum draws as a run does, resumes from its state, and uses any model."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -1,7 +1,5 @@
 """Pins agree; what files import and do not; none names the machine it came from."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What the agent's tests share: two states, tiny random models, tokenizers of every family."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Run folders with made-up numbers, in the format of a training run."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from pathlib import Path

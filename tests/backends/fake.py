@@ -3,8 +3,6 @@
 What it is given it takes as numbers only, and counts its updates.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any

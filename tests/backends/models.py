@@ -1,7 +1,5 @@
 """Backends to compare: the same weights, read in every way that this machine can."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext

@@ -1,7 +1,5 @@
 """Faults at a chosen step of a job: an update, an environment step or a system call."""
 
-from __future__ import annotations
-
 import errno
 import itertools
 import os

@@ -1,7 +1,5 @@
 """What must hold after a fault: tests name it with their cases, docs/faults.md lists it."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from pathlib import Path
 

@@ -4,8 +4,6 @@ Signatures are those of src/prime_rl/orchestrator/curriculum at 559b447: sampler
 prime-rl needs Python 3.12 and a GPU.
 """
 
-from __future__ import annotations
-
 import pickle
 import types
 from abc import ABC, abstractmethod

@@ -1,7 +1,5 @@
 """A curriculum behind verl's interfaces, against stand-ins of them."""
 
-from __future__ import annotations
-
 import types
 from abc import abstractmethod
 from collections.abc import Iterator

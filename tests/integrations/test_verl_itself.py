@@ -4,8 +4,6 @@ Loader, queue, replay buffer, padding, advantages and checkpoints of the loader 
 are answered by a stand-in of its rollout, and actor and weights are left out.
 """
 
-from __future__ import annotations
-
 import types
 from pathlib import Path
 from typing import Any

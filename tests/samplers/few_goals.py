@@ -1,7 +1,5 @@
 """Outcomes and estimates by hand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

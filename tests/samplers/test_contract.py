@@ -1,7 +1,5 @@
 """What every sampler in the registry keeps to."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The heads of the estimator `ensemble`, on features that stand in for a language model's."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from magellan.competence import Outcomes

@@ -1,7 +1,5 @@
 """Probabilities of each sampler on histories worked out by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

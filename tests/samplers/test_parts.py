@@ -1,7 +1,5 @@
 """The parts that samplers are composed of: windows, signals, schedules, the weighted draw."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """What a chat model may say, what a server may do, and what of it reaches a run."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

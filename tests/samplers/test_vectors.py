@@ -4,8 +4,6 @@ Probabilities are worked out here, by hand or from a formula written down anew, 
 package's own functions. Where the authors' code can be read, file and lines are named.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction

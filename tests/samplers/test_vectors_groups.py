@@ -4,8 +4,6 @@ The authors' code of E2H and DUMP, run on these streams, gives the same numbers.
 (goal 1), plant (7) and carnivore (2), in the world's order; nothing is explored.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -3,8 +3,6 @@
 Exit status: 0, 1 if something that must hold does not, 77 if no Slurm can be started here.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """The faults, one after the other, and what must hold after each."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re

@@ -11,8 +11,6 @@ Autocast changes nothing here. Where a pretended GPU has been, PyTorch takes CUD
 asked for `cuda`, it fails with other words.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -65,7 +63,7 @@ class OnGpu(torch.Tensor):
     is_meta = property(lambda self: False)  # type: ignore[assignment]
 
     @staticmethod
-    def __new__(cls, held: torch.Tensor) -> OnGpu:
+    def __new__(cls, held: torch.Tensor) -> "OnGpu":
         made = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
             cls,
             held.size(),
@@ -82,7 +80,7 @@ class OnGpu(torch.Tensor):
         return ["held"], None
 
     @staticmethod
-    def __tensor_unflatten__(parts: dict[str, torch.Tensor], *_: Any) -> OnGpu:
+    def __tensor_unflatten__(parts: dict[str, torch.Tensor], *_: Any) -> "OnGpu":
         return OnGpu(parts["held"])
 
     @classmethod

@@ -1,7 +1,5 @@
 """A curriculum behind TRL's hook: a stand-in of its trainer, and TRL itself where it is."""
 
-from __future__ import annotations
-
 import types
 import warnings
 from collections.abc import Iterator
@@ -49,7 +47,7 @@ class Rows:
     def __getitem__(self, name: str) -> list[Any]:
         return self.columns[name]
 
-    def add_column(self, name: str, values: list[Any]) -> Rows:
+    def add_column(self, name: str, values: list[Any]) -> "Rows":
         return Rows(**self.columns, **{name: values})
 
 

@@ -1,7 +1,5 @@
 """A real Slurm of one node: munged, slurmctld and slurmd on loopback, as root, without systemd."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil
@@ -113,7 +111,7 @@ class Cluster:
         self._folder = folder
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
 
-    def __enter__(self) -> Cluster:
+    def __enter__(self) -> "Cluster":
         for name in ("state", "spool"):
             (self._folder / name).mkdir()
         key = self._folder / "munge.key"

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.configuration import set_hypothesis_home_dir
 
 from magellan.core.environment import prepare
+from magellan.core.registry import REGISTRIES, is_built_in
 
 THREADS = 1
 VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -50,6 +51,17 @@ def _threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     _configure_torch()
     yield
     _configure_torch()
+
+
+@pytest.fixture(autouse=True)
+def _registries() -> Iterator[None]:
+    """What a test registers is forgotten after it."""
+    before = [{*registry} for registry in REGISTRIES]
+    yield
+    for registry, names in zip(REGISTRIES, before, strict=False):
+        for name in registry.keys() - names:
+            if not is_built_in(registry[name]):
+                registry.remove(name)
 
 
 @pytest.fixture(autouse=True)

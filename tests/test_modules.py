@@ -6,13 +6,11 @@ import os
 
 import pytest
 
-from analysis.figures import FIGURES
 from magellan.cli import main
 from magellan.config import beginning, own_code_of, resolve_run
 from magellan.config.modules import load_modules
 from magellan.curriculum import Curriculum
 from magellan.jobs.run import train
-from magellan.samplers import SAMPLERS
 from magellan.training.loop import Trainer
 from tests.runs import error_line, refusal
 from tests.snippets import write_files
@@ -22,14 +20,11 @@ def test_a_rule_of_their_own_remembers(tmp_path):
     """Goal 0 succeeded, 1 failed, an update each ago; 2 was never tried in two: exp(log(1 + age) /
     .5) is (1 + age) ** 2, so weights 1, 4, 9."""
     load_modules([write_files("docs/extend.md", tmp_path)["my_sampler.py"]])
-    try:
-        settings = {"samplers": {"epsilon_start": 0.0, "epsilon_end": 0.0}}
-        curriculum = Curriculum(["a", "b", "c"], "overdue", settings=settings)
-        curriculum.update([0, 1], [1, 0])
-        curriculum.update([], [])
-        assert curriculum.probabilities() == pytest.approx([1 / 14, 4 / 14, 9 / 14])
-    finally:
-        SAMPLERS.remove("overdue")
+    settings = {"samplers": {"epsilon_start": 0.0, "epsilon_end": 0.0}}
+    curriculum = Curriculum(["a", "b", "c"], "overdue", settings=settings)
+    curriculum.update([0, 1], [1, 0])
+    curriculum.update([], [])
+    assert curriculum.probabilities() == pytest.approx([1 / 14, 4 / 14, 9 / 14])
 
 
 def test_a_check_names_files_and_runs_them_only_on_request(tmp_path, capsys):
@@ -91,8 +86,7 @@ def sha256(text):
 def mine(tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(MINE)
-    yield path
-    SAMPLERS.remove("mine")
+    return path
 
 
 def run_of(*files, **layer):
@@ -149,11 +143,8 @@ def test_a_file_counts_where_a_run_uses_what_it_adds(mine, tmp_path):
     figure, helper = tmp_path / "figure.py", tmp_path / "helper.py"
     figure.write_text(FIGURE)
     helper.write_text("import math\n")
-    try:
-        code = own_code_of(run_of(mine, figure, helper))
-        other = own_code_of(run_of(mine, figure, helper, sampler="random"))
-    finally:
-        FIGURES.remove("mine")
+    code = own_code_of(run_of(mine, figure, helper))
+    other = own_code_of(run_of(mine, figure, helper, sampler="random"))
     assert set(code["modules"]) == set(other["modules"]) == set(map(str, (mine, figure, helper)))
     assert code["uses"] == {"sampler mine": str(mine), f"file {helper}": str(helper)}
     assert other["uses"] == {f"file {helper}": str(helper)}

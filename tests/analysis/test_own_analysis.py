@@ -13,15 +13,6 @@ from tests.runs import refusal
 SPACE = synthetic.GOAL_SPACE
 
 
-@pytest.fixture(autouse=True)
-def forgotten():
-    before = [(registry, list(registry)) for registry in (STATISTICS, FIGURES)]
-    yield
-    for registry, names in before:
-        for name in set(registry) - set(names):
-            registry.remove(name)
-
-
 def modules(*paths):
     return [word for path in paths for word in ("--module", path)]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from magellan.backends import BACKENDS, register_backend
+from magellan.backends import register_backend
 from magellan.config import counted, identity
 from magellan.core.errors import InputError
 from magellan.jobs.run import train
@@ -11,22 +11,8 @@ from tests.runs import config, refusal
 from tests.snippets import ROOT, imported, run_program, write_files
 
 
-@pytest.fixture
-def files(tmp_path):
-    """The files of docs/extend.md; the backend is forgotten afterwards."""
-    yield write_files("docs/extend.md", tmp_path)
-    BACKENDS.remove("timed")
-
-
-@pytest.fixture
-def register():
-    """Registers a builder as the backend `made`, for one test."""
-    yield lambda build, **more: register_backend("made", **more)(build)
-    BACKENDS.remove("made")
-
-
-def test_neither_its_name_nor_its_constants_are_part_of_a_run(files):
-    plain = config()
+def test_neither_its_name_nor_its_constants_are_part_of_a_run(tmp_path):
+    plain, files = config(), write_files("docs/extend.md", tmp_path)
     more = {"modules": [files["my_backend.py"]], "timed": {"least": 0.5}}
     timed = config(**more, backend={"kind": "timed"})
     assert timed.section("timed").least == 0.5
@@ -34,12 +20,12 @@ def test_neither_its_name_nor_its_constants_are_part_of_a_run(files):
     assert counted(timed) == counted(plain)
 
 
-def test_what_is_none_or_cannot_be_used_is_refused_before_any_work(register, tmp_path):
+def test_what_is_none_or_cannot_be_used_is_refused_before_any_work(tmp_path):
     def check(settings, backbone):
         if settings.device == "auto":
             raise InputError(f"made: nobody answers for {backbone.model}")
 
-    register(lambda parts, settings: "a model", check=check)
+    register_backend("made", check=check)(lambda parts, settings: "a model")
     for device, words in (
         ("auto", "made: nobody answers for zoo-mini"),
         ("cpu", "backend.kind: 'made'"),
@@ -49,9 +35,14 @@ def test_what_is_none_or_cannot_be_used_is_refused_before_any_work(register, tmp
         assert not (tmp_path / "run").exists()
 
 
-def test_one_without_a_model_trains(register, tmp_path):
+def test_one_without_a_model_trains(tmp_path):
     built = []
-    register(lambda parts, settings: built.append((parts, FakeBackend())) or built[0][1])
+
+    @register_backend("made")
+    def build(parts, settings):
+        built.append((parts, FakeBackend()))
+        return built[0][1]
+
     run = config(backend={"kind": "made"})
     manifest = train(run, tmp_path / "run", False, "none")
     ((parts, backend),) = built

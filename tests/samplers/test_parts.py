@@ -246,15 +246,10 @@ def test_a_script_for_other_categories_is_refused(shares: tuple[int, ...]) -> No
 
 def of_own(signal, estimator: str = "per_goal") -> GoalSampler:
     """A sampler with this signal, made as a run makes it."""
-    try:
-        register_sampler("own", estimator=estimator)(
-            lambda parts, _: GoalSampler(
-                parts.goals, parts.estimator, signal, parts.epsilon, parts.rng
-            )
-        )
-        return make("own")
-    finally:
-        SAMPLERS.remove("own")
+    register_sampler("own", estimator=estimator)(
+        lambda parts, _: GoalSampler(parts.goals, parts.estimator, signal, parts.epsilon, parts.rng)
+    )
+    return make("own")
 
 
 def test_a_signal_of_untried_goals_counts_from_the_start() -> None:

@@ -119,30 +119,27 @@ def test_files_of_the_user_are_named_again_or_not_run(tmp_path, refusal, capsys)
     from magellan.worlds import WORLDS
 
     load_modules([module])
-    try:
-        own_words.write(WORLDS["doors"], tmp_path / "model")
-        capsys.readouterr()  # a bar of the library
-        settings = resolve_run("smoke", [layer, {"backbone": backbone}])
-        folder = tmp_path / "run"
-        Checkpoints(folder, settings).folder.parent.mkdir()
-        Checkpoints(folder, settings).save({"trainer": Trainer(settings).state_dict()})
-        line = refusal(folder)
-        assert "name them with --module if you trust them" in line
-        _, out = exported(folder, tmp_path, capsys, "--module", module)
-        assert "not been evaluated yet" in card(out)
-        assert "competence" not in card(out)  # the agent has no estimator
-        left = {"policy", "critic_target", "heads.safetensors", "README.md"}
-        assert {path.name for path in out.iterdir()} == left
-        assert main(["watch", str(folder), "--module", module]) == 0
-        printed = capsys.readouterr().out
-        assert "Takes: " in printed
-        assert "competence" not in printed
-        words = ["--goal", "Open it", "--objects", "door"]
-        assert main(["watch", str(folder), "--module", module, *words]) == 2
-        line = capsys.readouterr().err
-        assert re.match(r"error: --goal: 'Open it' is not allowed: world 'doors' reads no", line)
-    finally:
-        WORLDS.remove("doors")
+    own_words.write(WORLDS["doors"], tmp_path / "model")
+    capsys.readouterr()  # a bar of the library
+    settings = resolve_run("smoke", [layer, {"backbone": backbone}])
+    folder = tmp_path / "run"
+    Checkpoints(folder, settings).folder.parent.mkdir()
+    Checkpoints(folder, settings).save({"trainer": Trainer(settings).state_dict()})
+    line = refusal(folder)
+    assert "name them with --module if you trust them" in line
+    _, out = exported(folder, tmp_path, capsys, "--module", module)
+    assert "not been evaluated yet" in card(out)
+    assert "competence" not in card(out)  # the agent has no estimator
+    left = {"policy", "critic_target", "heads.safetensors", "README.md"}
+    assert {path.name for path in out.iterdir()} == left
+    assert main(["watch", str(folder), "--module", module]) == 0
+    printed = capsys.readouterr().out
+    assert "Takes: " in printed
+    assert "competence" not in printed
+    words = ["--goal", "Open it", "--objects", "door"]
+    assert main(["watch", str(folder), "--module", module, *words]) == 2
+    line = capsys.readouterr().err
+    assert re.match(r"error: --goal: 'Open it' is not allowed: world 'doors' reads no", line)
 
 
 @pytest.mark.parametrize("kind", ["link", "partial"])

@@ -24,9 +24,8 @@ from tests.snippets import write_files
 
 @pytest.fixture
 def module(tmp_path):
-    """The file of docs/extend.md; what it adds is forgotten afterwards."""
-    yield write_files("docs/extend.md", tmp_path)["my_world.py"]
-    WORLDS.remove("doors")
+    """The file of docs/extend.md."""
+    return write_files("docs/extend.md", tmp_path)["my_world.py"]
 
 
 @pytest.fixture

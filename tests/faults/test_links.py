@@ -2,7 +2,8 @@
 
 import os
 import re
-import stat
+import socket
+import tempfile
 import unicodedata
 
 import pytest
@@ -27,13 +28,19 @@ def link(target):
     return lambda path: path.symlink_to(target)
 
 
+def make_socket(path):
+    with socket.socket(socket.AF_UNIX) as server, tempfile.TemporaryDirectory() as short:
+        server.bind(f"{short}/s")  # names of sockets are short
+        os.rename(f"{short}/s", path)
+
+
 KINDS = [
     ("run.log", link("../theirs/file"), "a symbolic link"),
     ("evaluator.jsonl", link("../theirs/file"), "a symbolic link"),
     (f"{CHECKPOINT}.part", link("../../theirs/file"), "a symbolic link"),
     ("checkpoints", link("../new"), "a symbolic link"),
     (CHECKPOINT, os.mkfifo, "a named pipe"),
-    (".lock", lambda path: os.mknod(path, stat.S_IFSOCK), "a socket"),
+    (".lock", make_socket, "a socket"),
     ("checkpoints", lambda path: path.touch(), "a file"),
 ]
 

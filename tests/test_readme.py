@@ -224,7 +224,7 @@ def test_no_reading_gives_the_papers_curves():
     assert failing.groupby(level=0).any().tolist() == [True] * 4
     words = page("readings")
     assert "None of the four readings gives the paper's curves: each has a run that" in words
-    assert f", {len(found)} of 20 runs: those known before, and seed 0 of" in words
+    assert f", {len(found)} of 20 runs: those known before, and seeds 0 and 1 of" in words
     assert f"which is nearest is open, {len(found)} of 20 runs" in pages.page("studies/README")
     often = found.index.get_level_values(0).isin(["code", "often_long"])
     for column in ("train", "impossible"):

@@ -242,7 +242,7 @@ CASES = {
     ),
     "impossible: <generator object": lambda: make("ek_online", impossible=(n for n in ["grow"])),
     "sampler plr": lambda: make("plr").update([0, 0, 1], [1, 0, 1]),  # of goal 1: missing
-    "pools.normal: 0.2 is not allowed: no rated goal would be normal": lambda: make(
+    "pools.normal: 0.2 is not allowed; allowed: pools.hard (0.9) or more": lambda: make(
         "pools", settings={"pools": {"hard": 0.9, "normal": 0.2}}
     ),
     "embed: an array of shape (1, 0)": lambda: Curriculum(GOALS, embed=lambda _: np.zeros((1, 0))),

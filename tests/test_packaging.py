@@ -158,7 +158,7 @@ def test_no_file_unpickles() -> None:
     assert {name: uses for name, uses in found.items() if uses} == {
         "magellan/curriculum/curriculum.py": ["torch.load"],
         "tests/integrations/test_prime_rl.py": ["import pickle"],
-        "tests/test_curriculum.py": ["torch.save", "torch.load", "torch.load"],
+        "tests/test_curriculum.py": ["torch.load", "torch.save", "torch.load"],
     }
 
 

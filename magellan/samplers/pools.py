@@ -10,9 +10,6 @@ from magellan.core.settings import Fraction, Section
 from magellan.samplers.registry import register_sampler
 from magellan.samplers.rules import ArmStats, Rule
 
-RATED = 2
-"""Episodes, or answers, needed for a success rate."""
-
 
 class PoolsSettings(Section):
     """The sampler `pools`."""
@@ -24,8 +21,7 @@ class PoolsSettings(Section):
     @model_validator(mode="after")
     def _check_normal(self) -> PoolsSettings:
         if self.normal < self.hard:
-            why = ": no rated goal would be normal"
-            raise not_allowed("pools.normal", self.normal, f"pools.hard ({self.hard}) or more", why)
+            raise not_allowed("pools.normal", self.normal, f"pools.hard ({self.hard}) or more")
         return self
 
 
@@ -45,5 +41,5 @@ class Pools(Rule):
     def weights(self, arms: ArmStats) -> np.ndarray:
         assert arms.now is not None
         hard, normal = self.settings.hard, self.settings.normal
-        extreme = (arms.tries >= RATED) & ((arms.now <= hard) | (arms.now > normal))
+        extreme = (arms.tries >= 2) & ((arms.now <= hard) | (arms.now > normal))
         return np.where(extreme, self.settings.extreme, 1.0)

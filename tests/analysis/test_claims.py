@@ -39,11 +39,6 @@ def everything(given):
     return [*given.claims, *given.others]
 
 
-def with_rows(given):
-    """Claims that do not repeat another one in a further study."""
-    return [one for one in everything(given) if given.studies[one.study].column == claims.FIRST]
-
-
 def file_of(*listed, seeds=12, halves=False):
     """Claims given as (measure, value, expected) and further keys."""
     entries = []

@@ -160,7 +160,7 @@ variants: {a: {}, b: {budget: {episodes: 60}}}
 variants: {a: {}, b: {budget: {evaluation_goals: 1}}} -> evaluation_goals is 1, and 64
 variants: {a: {}, b: {budget: {practice_window: 10}}} -> practice_window is 10, and 500
 variants: {a: {budget: {steps: 900}}, b: {budget: {updates: 9}}} -> unit is updates, and steps
-variants: {a: {}, b: {competence: {buffer: 99}}}\nanalysis: {reference: random/b}
+experiment: x\nvariants: {a: {}, b: {competence: {buffer: 99}}}\nanalysis: {reference: random/b}
     -> analysis.reference: 'random/b' | an earlier variant | allowed: random/a, online/a,
 """),
 }

@@ -205,7 +205,7 @@ def judge(claims: Claims, reference: Path = REFERENCE) -> list[Judged]:
     """Judge every claim, in file order, by the tables in the folders below `reference`.
 
     Raises:
-        InputError: there is no such folder, or tables do not fit (see `judge_by`).
+        InputError: none of the studies has tables there, or tables do not fit (see `judge_by`).
     """
     folders = [reference / name for name in claims.studies if (reference / name).is_dir()]
     if not folders:

@@ -218,13 +218,13 @@ def compare(
         InputError: a contrast is given twice, has no runs, or a seed or category that not all its
             terms have.
     """
-    compared, known = [], set()
+    compared, known = [], []
     for text in contrasts:
         terms = parse(text)
-        keys = [(t.sign, t.algorithm(results), t.goal_space, t.estimator) for t in terms]
-        if tuple(sorted(keys)) in known:
+        key = sorted((t.sign, t.algorithm(results), t.goal_space, t.estimator) for t in terms)
+        if key in known:
             raise InputError(f"{text!r} is given twice; allowed: different contrasts")
-        known.add(tuple(sorted(keys)))
+        known.append(key)
         for space, split in itertools.product(_spaces(results, text, terms), splits):
             sides = [scores(results, term, of, split, space) for term in terms]
             if any(list(side) != list(sides[0]) for side in sides):

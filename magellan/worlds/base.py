@@ -380,7 +380,7 @@ def register_world(kind: type[WorldT]) -> type[WorldT]:
 
 
 def _check_categories(world: World) -> None:
-    """Check names, labels and colours, which go into tables, pages and figures."""
+    """Check names, labels and colours, which go into tables, pages and figures, and totals."""
     names = world.categories.names
     for category in world.categories:
         for key, pattern, allowed in (

@@ -88,6 +88,14 @@ def test_bad_configuration_is_one_clear_line(key, value, words, monkeypatch, tmp
         checked_experiment({**DEFAULT, key: value}, [], {})
 
 
+def test_braces_in_the_path_of_a_module_are_one_line(monkeypatch, tmp_path):
+    monkeypatch.chdir(ROOT)
+    module = tmp_path / "b{1}.py"
+    module.touch()
+    with pytest.raises(SystemExit, match=r"b\{1\}.py: braces in this path are not allowed"):
+        checked_experiment({**DEFAULT, "modules": [str(module)]}, [], {})
+
+
 def test_an_empty_mapping_does_not_empty_that_of_the_file(monkeypatch):
     monkeypatch.chdir(ROOT)
     values, given = {**DEFAULT, "variants": {"a": {}}}, {"variants": {}}

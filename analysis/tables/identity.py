@@ -15,13 +15,12 @@ from analysis.tables.grid import Run, run_name, unit_of
 from magellan.competence import ESTIMATORS
 from magellan.config import RunConfig, counted, flat_keys, hash_of
 from magellan.config.grid import given_keys
-from magellan.config.identity import MATTERS_IF, OPERATIONAL
+from magellan.config.identity import MATTERS_IF, NAMED, OPERATIONAL
 from magellan.config.modules import in_use
 from magellan.core.errors import InputError, shown
 from magellan.samplers import SAMPLERS
 
 Manifest = Mapping[str, Any]
-NAMED = ("sampler", "goal_space", "seed")
 # Counted keys that are not configuration keys, or have another form there.
 OWN_WORDS = ("generation", "observers", "phases")
 ABSENT = "absent"

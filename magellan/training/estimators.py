@@ -20,7 +20,7 @@ from magellan.competence import (
 )
 from magellan.competence.prompt_tokens import GoalFeatures
 from magellan.config import Phase, RunConfig, estimators_of, phases_of
-from magellan.config.phases import driver_of, goals_of
+from magellan.config.phases import goals_of
 from magellan.core.errors import InputError
 from magellan.core.finite import check_losses
 from magellan.core.randomness import Streams, initial_seeds
@@ -99,7 +99,7 @@ class Estimators:
         config, spec = self._config, SAMPLERS[name]
         if self.driver is not None and self.driver not in estimators_of(config):
             del self.by_name[self.driver], self._streams[self.driver]
-        self.driver = driver_of(config, name)
+        self.driver = spec.driver(config.samplers.estimator)
         common = config.samplers
         epsilon = ExponentialEpsilon(common.epsilon_start, common.epsilon_end, common.epsilon_decay)
         estimator = self.by_name[self.driver] if self.driver else None

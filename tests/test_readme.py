@@ -219,12 +219,16 @@ def test_the_page_compares_the_errors_of_replays_as_they_are():
 
 def test_no_reading_gives_the_papers_curves():
     """By the rule of the protocol: all runs of a reading master three categories."""
-    found = pages.readings().drop("paper", level=0)
+    found = pages.readings()
     failing = found["grow_herbivore"].isna()
     assert failing.groupby(level=0).any().tolist() == [True] * 4
     words = page("readings")
+    near = found.loc["code", 1]
+    assert near[:3].is_monotonic_increasing
+    assert f"masters the three in the paper's order, at distance {short(near['distance'])}" in words
+    assert found["distance"].idxmin() == ("code", 1)
     assert "None of the four readings gives the paper's curves: each has a run that" in words
-    assert f", {len(found)} of 20 runs: those known before, and seeds 0 and 1 of" in words
+    assert f", {len(found)} of 20 runs: those known before, seeds 0 and 1 of" in words
     assert f"which is nearest is open, {len(found)} of 20 runs" in pages.page("studies/README")
     often = found.index.get_level_values(0).isin(["code", "often_long"])
     for column in ("train", "impossible"):

@@ -257,14 +257,17 @@ def _check_tokenizer(
         if problem is not None:
             raise unusable(name, problem + _remedy(world))
         ids = tokenizers.longest(tokenizer, world)
-        text = model.config.get_text_config(decoder=True)
-        places = getattr(text, "max_position_embeddings", None)
-        length, end = len(ids) + world.answer_tokens, "answer" if world.answer_tokens else "action"
-        if isinstance(places, int) and places < length:
-            longest = f"a prompt with an {end} has {length}"
-            raise unusable(name, f"reads {places} tokens at most, {longest}")
+        end = "answer" if world.answer_tokens else "action"
+        _check_length(name, model, len(ids) + world.answer_tokens, f"a prompt with an {end}")
         if ids and not _gives_finite_logits(model, ids):
             raise unusable(name, "gives NaN or infinity for a prompt")
+
+
+def _check_length(name: str, model: PreTrainedModel, length: int, what: str) -> None:
+    text = model.config.get_text_config(decoder=True)
+    places = getattr(text, "max_position_embeddings", None)
+    if isinstance(places, int) and places < length:
+        raise unusable(name, f"reads {places} tokens at most, {what} has {length}")
 
 
 def _remedy(world: World) -> str:
@@ -382,15 +385,23 @@ class ChatModel:
 
     @torch.no_grad()
     def answer(self, messages: Sequence[Mapping[str, str]], most: int) -> tuple[str, list[int]]:
-        """Return an answer of `most` tokens or fewer; number of tokens read, and written."""
-        text = self._named.apply_chat_template(
-            [*messages], add_generation_prompt=True, tokenize=False
-        )
-        inputs = self._tokenizer(text, add_special_tokens=False, return_tensors="pt")
-        read = inputs["input_ids"].shape[1]
-        if not read:
-            raise unusable(self._name, f"has no token for {shown(text)}")
-        with _silence_transformers():
+        """Return an answer of `most` tokens or fewer; number of tokens read, and written.
+
+        Raises:
+            InputError: the template refuses a message or leaves it out, or it is too long.
+        """
+        with reported(self._name, "cannot answer"), _silence_transformers():
+            text = self._named.apply_chat_template(
+                [*messages], add_generation_prompt=True, tokenize=False
+            )
+            for content in (message["content"].strip() for message in messages):
+                if content not in text:
+                    raise unusable(self._name, f"has a chat template without {shown(content)}")
+            inputs = self._tokenizer(text, add_special_tokens=False, return_tensors="pt")
+            read = inputs["input_ids"].shape[1]
+            if not read:
+                raise unusable(self._name, f"has no token for {shown(text)}")
+            _check_length(self._name, self._model, read + most, "a question with its answer")
             tokens = self._model.generate(**inputs, do_sample=False, max_new_tokens=most)[0]
-        text = self._tokenizer.decode(tokens[read:], skip_special_tokens=True)
+            text = self._tokenizer.decode(tokens[read:], skip_special_tokens=True)
         return text, [read, len(tokens) - read]

@@ -125,7 +125,7 @@ def test_a_chat_model_is_greedy_and_reads_by_its_file_whatever_else_its_folder_s
     tiny.write(tmp_path, "qwen2")
     tokenizer = load_tokenizer(str(tmp_path))
     # And no token at the end.
-    tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+    tokenizer.chat_template = TURNS
     save(tmp_path, scored, tokenizer)
     text = "Goal: Grow baby lion"
     question, answers = [{"role": "user", "content": text}], []
@@ -143,6 +143,25 @@ def test_a_chat_model_is_greedy_and_reads_by_its_file_whatever_else_its_folder_s
     assert "has no token for ''" in refusal(
         ChatModel(str(tmp_path)).answer, [{"role": "user", "content": ""}], 8
     )
+
+
+TURNS = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+TEMPLATES = {
+    "{{ raise_exception('no system') }}": "cannot answer (TemplateError: no system)",
+    "{% for m in messages %}": "cannot answer (TemplateSyntaxError: ",
+    TURNS.replace("messages", "messages[1:]"): "has a chat template without 'Task'",
+    TURNS + "{{ ' Goal' * 300 }}": "reads 256 tokens at most, a question with ",
+}
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_a_chat_model_that_does_not_read_the_whole_question_is_refused(template, tmp_path):
+    tiny.write(tmp_path, "gpt2")
+    tokenizer = load_tokenizer(str(tmp_path))
+    tokenizer.chat_template = template
+    save(tmp_path, model("gpt2", 500), tokenizer)
+    question = [{"role": "system", "content": "Task"}, {"role": "user", "content": "Goal"}]
+    assert TEMPLATES[template] in refusal(ChatModel(str(tmp_path)).answer, question, 8)
 
 
 ENCODERS = {

@@ -220,7 +220,7 @@ CASES = {
     "groups: none given; the sampler ek_online chooses": lambda: Curriculum(GOALS, "ek_online"),
     "groups: 2 is not allowed": lambda: make("online", groups=["a", "b"], order=None),
     "order: none given; the sampler adarft needs one": lambda: make("adarft", order=None),
-    "goals: empty, or not all strings": lambda: Curriculum([], "random"),
+    "goals: none are given; allowed: a list": lambda: Curriculum([], "random"),
     "play: none given; the estimator evaluated_buckets": lambda: make("ek_eval", play=None),
     "samplers.epsilon_end: 2 is not": lambda: make(
         "online", settings={"samplers": {"epsilon_end": 2}}
@@ -233,12 +233,18 @@ CASES = {
     "indices: -1 is not allowed; allowed: 0 to 11": lambda: make("random").lost(
         np.array([[0, 1], [2, -1]])
     ),
-    "goals: empty, or not all strings; allowed: a list": lambda: Curriculum({"x", "y"}, "random"),
+    "goals: ['x', 1] is not allowed; allowed: a list of names": lambda: Curriculum(["x", 1]),
     "groups: {'x': 'a', 'y': 'a'} is not allowed; allowed: a list of names": lambda: Curriculum(
         ["x", "y"], "ek_online", groups={"x": "a", "y": "a"}
     ),
     "keys: {'a'} is not allowed; allowed: a list of names": lambda: Curriculum(
         ["x"], "random", keys={"a"}
+    ),
+    "groups: {'grow'} is not allowed; allowed: a list of names": lambda: make("random").add(
+        ["x"], groups={"grow"}
+    ),
+    "keys: [1] is not allowed; allowed: a list of names": lambda: make("random").add(
+        ["x"], ["grow"], keys=[1]
     ),
     "impossible: <generator object": lambda: make("ek_online", impossible=(n for n in ["grow"])),
     "sampler plr": lambda: make("plr").update([0, 0, 1], [1, 0, 1]),  # of goal 1: missing

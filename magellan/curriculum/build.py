@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -50,15 +50,6 @@ def ordered_groups(groups: set[str], order: Sequence[str] | None, sampler: str) 
     if order is not None and sorted(order) != names:
         raise not_allowed("order", list(order), f"each of {', '.join(names)} once")
     return names if order is None else list(order)
-
-
-def check_names(argument: str, names: Any, ordered: bool = True) -> None:
-    """Check that these are names: not an iterator, and a set or a mapping only if not `ordered`."""
-    listed = isinstance(names, Collection) and not isinstance(names, str)
-    if ordered and isinstance(names, set | frozenset | Mapping):
-        listed = False
-    if not listed or not all(isinstance(name, str) for name in names):
-        raise not_allowed(argument, names, "a list of names")
 
 
 def backend_for(

@@ -31,11 +31,10 @@ from magellan.curriculum.answers import (
 from magellan.curriculum.build import (
     Settings,
     backend_for,
-    check_names,
     ordered_groups,
     run_config,
 )
-from magellan.curriculum.goals import SINGLE_GROUP, Goals
+from magellan.curriculum.goals import SINGLE_GROUP, Goals, check_names
 from magellan.curriculum.heard import Heard
 from magellan.curriculum.state import check_same, decoded, digest, encoded
 from magellan.samplers import SAMPLERS
@@ -87,7 +86,7 @@ class Curriculum:
         keys: Sequence[str] | None = None,
     ) -> None:
         self._config = run_config(sampler, seed, settings or {})
-        named = {"groups": groups, "order": order, "keys": keys, "impossible": impossible}
+        named = {"groups": groups, "order": order, "impossible": impossible}
         for argument, listed in named.items():
             if listed is not None or argument == "impossible":
                 check_names(argument, listed, ordered=argument != "impossible")

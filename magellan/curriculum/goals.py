@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,15 @@ from magellan.worlds.texts import Texts
 
 SINGLE_GROUP = "all"
 """Name of the group of all goals if none are given."""
+
+
+def check_names(argument: str, names: Any, ordered: bool = True) -> None:
+    """Check that these are names: not an iterator, and a set or a mapping only if not `ordered`."""
+    listed = isinstance(names, Collection) and not isinstance(names, str)
+    if ordered and isinstance(names, set | frozenset | Mapping):
+        listed = False
+    if not listed or not all(isinstance(name, str) for name in names):
+        raise not_allowed(argument, names, "a list of names")
 
 
 class Goals:
@@ -70,9 +79,11 @@ class Goals:
         Raises:
             InputError: these are no goals, groups or keys, or not as many.
         """
-        strings = hasattr(goals, "__len__") and all(isinstance(goal, str) for goal in goals)
-        if isinstance(goals, str | set | frozenset | Mapping) or not strings or not len(goals):
-            raise InputError("goals: empty, or not all strings; allowed: a list of strings")
+        for argument, given in (("goals", goals), ("groups", groups), ("keys", keys)):
+            if given is not None or argument == "goals":
+                check_names(argument, given)
+        if not len(goals):
+            raise InputError("goals: none are given; allowed: a list of names")
         names = self.categories.names
         group_names = [SINGLE_GROUP] * len(goals) if groups is None else list(groups)
         unknown = [name for name in group_names if name not in names]

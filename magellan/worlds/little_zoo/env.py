@@ -8,9 +8,9 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Text
 from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space
+from gymnasium.vector.utils import batch_space, create_shared_memory
 
-from magellan.core.errors import InputError
+from magellan.core.errors import InputError, not_allowed
 from magellan.worlds.episodes import (
     NO_ACTION,
     NOT_BEGUN,
@@ -49,9 +49,17 @@ class ActionText(Text):
         return str(mask[int(self.np_random.integers(len(mask)))])
 
 
-def observation_space() -> Text:
-    """Return the space of the three-line observations."""
-    return Text(max_length=_LONGEST_OBSERVATION, charset=_LETTERS + " \n:,()/012")
+class ObservationText(Text):
+    """Observations of three lines."""
+
+    def __init__(self) -> None:
+        super().__init__(max_length=_LONGEST_OBSERVATION, charset=_LETTERS + " \n:,()/012")
+
+
+@create_shared_memory.register(ObservationText)
+def _refuse(*_: Any, **__: Any) -> None:
+    why = ", as Gymnasium reads texts in it only once"
+    raise not_allowed("AsyncVectorEnv: shared_memory", True, "False", why)
 
 
 def draw_start(rng: np.random.Generator, count: int) -> np.ndarray:
@@ -140,7 +148,7 @@ class LittleZoo(gymnasium.Env[str, str]):
 
     def __init__(self, render_mode: str | None = None) -> None:
         self.render_mode = _check_render_mode(render_mode)
-        self.observation_space = observation_space()
+        self.observation_space = ObservationText()
         self.action_space = ActionText()
         self._episode: _Episode | None = None
 
@@ -244,7 +252,7 @@ class LittleZooVector(VectorEnv):
             raise InputError(f"num_envs = {num_envs!r}: allowed are whole numbers >= 1")
         self.render_mode = _check_render_mode(render_mode)
         self.num_envs = num_envs
-        self.single_observation_space = observation_space()
+        self.single_observation_space = ObservationText()
         self.single_action_space = ActionText()
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)

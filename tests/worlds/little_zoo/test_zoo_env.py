@@ -58,6 +58,15 @@ def test_registered_vectors_take_sampled_actions_and_render_their_prompts(mode):
         assert "render_mode = 'human'" in refusal(kind, render_mode="human")
 
 
+def test_processes_give_the_observations_of_one_process_and_share_no_memory():
+    assert "shared_memory: True is not" in refusal(registered_vector, 2, "async")
+    many = registered_vector(2, "async", vector_kwargs={"shared_memory": False})
+    one = registered_vector(2, "sync")
+    assert many.reset(seed=1)[0] == one.reset(seed=1)[0]
+    assert many.step(["Grasp", "Grasp"])[0] == one.step(["Grasp", "Grasp"])[0]
+    many.close()
+
+
 def test_vector_infos_have_the_form_of_gymnasium():
     env, many = registered_vector(2), registered_vector(2, "sync")
     options = {"goal": "Grow lion", "objects": LION["objects"], "standing_on": -1}

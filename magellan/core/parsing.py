@@ -145,6 +145,12 @@ def checked_numbers(
     raise not_allowed(where, array.tolist(), f"numbers of shape ({sizes}), {bounds}")
 
 
+def is_whole(value: Any, least: float = -math.inf) -> bool:
+    """Whether this is a whole number of Python or numpy, at least `least`; True is none."""
+    number = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return number and bool(value >= least)
+
+
 def read_json_text(path: Path) -> str:
     """Read a text file that should hold JSON.
 

@@ -16,7 +16,7 @@ from magellan.config import estimators_of
 from magellan.config.identity import flat_keys
 from magellan.config.phases import driver_of
 from magellan.core.errors import InputError, JobError, not_allowed, shown
-from magellan.core.parsing import plain
+from magellan.core.parsing import is_whole, plain
 from magellan.core.randomness import Streams, initial_seeds
 from magellan.curriculum.answers import (
     Gate,
@@ -137,7 +137,7 @@ class Curriculum:
         replace: whether a goal may be drawn twice. If not, and fewer than `n` have a probability
             above 0, the others are drawn uniformly.
         """
-        if not isinstance(n, int | np.integer) or isinstance(n, bool) or n < 0:
+        if not is_whole(n, 0):
             raise not_allowed("n", n, "a whole number >= 0")
         if not replace and n > len(self):
             raise not_allowed("n", n, f"0 to {len(self)}, the goals, without replacement")

@@ -22,6 +22,7 @@ from typing import Any
 from prime_rl.orchestrator.curriculum.samplers import TaskSampler
 
 from magellan.core.errors import InputError, not_allowed
+from magellan.core.parsing import is_whole
 from magellan.curriculum import Curriculum
 
 
@@ -50,8 +51,7 @@ class CurriculumSampler(TaskSampler):
         keys = [task.key for task in self.tasks]
         if None in keys or len({*keys}) < len(keys):
             raise InputError("tasks: a key is missing, or the same in two; allowed: a key of each")
-        whole = isinstance(groups_per_step, int) and not isinstance(groups_per_step, bool)
-        if not whole or groups_per_step < 1:
+        if not is_whole(groups_per_step, 1):
             raise not_allowed("groups_per_step", groups_per_step, ">= 1")
         self._row_of = {key: i for i, key in enumerate(keys)}
         self._groups_per_step = groups_per_step

@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 
 from magellan.core.errors import InputError, not_allowed
+from magellan.core.parsing import is_whole
 from magellan.worlds.base import Environment
 
 NO_ACTION = -1
@@ -55,7 +56,7 @@ class Episodes(Environment, Generic[EpisodeT]):
     """
 
     def __init__(self, num_envs: int, kind: type[EpisodeT]) -> None:
-        if num_envs < 1:
+        if not is_whole(num_envs, 1):
             raise InputError(f"num_envs = {num_envs!r}: allowed are whole numbers >= 1")
         self.num_envs, self._kind = num_envs, kind
         self._rng = np.random.default_rng()

@@ -11,6 +11,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, create_shared_memory
 
 from magellan.core.errors import InputError, not_allowed
+from magellan.core.parsing import is_whole
 from magellan.worlds.episodes import (
     NO_ACTION,
     NOT_BEGUN,
@@ -69,7 +70,7 @@ def draw_start(rng: np.random.Generator, count: int) -> np.ndarray:
 
 
 def _check_start(standing_on: Any) -> int:
-    if not isinstance(standing_on, int | np.integer) or not NOTHING <= standing_on < SCENE_SIZE:
+    if not is_whole(standing_on, NOTHING) or standing_on >= SCENE_SIZE:
         raise InputError(
             f"standing_on = {standing_on!r}: allowed are 0..3 (object), -1 (nothing), None"
         )
@@ -248,7 +249,7 @@ class LittleZooVector(VectorEnv):
     }
 
     def __init__(self, num_envs: int = 1, render_mode: str | None = None) -> None:
-        if num_envs < 1:
+        if not is_whole(num_envs, 1):
             raise InputError(f"num_envs = {num_envs!r}: allowed are whole numbers >= 1")
         self.render_mode = _check_render_mode(render_mode)
         self.num_envs = num_envs
@@ -393,7 +394,7 @@ _COLUMNS: dict[str, type] = {
 
 def _move(number: int, episode: _Episode, action: Any) -> tuple[str, int] | None:
     """Resolve an action of an environment, a position or a text; None: no action."""
-    is_position = isinstance(action, int | np.integer)
+    is_position = is_whole(action)
     if is_position and action == NO_ACTION:
         return None
     if episode.ended:

@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from magellan.core.errors import InputError
+from magellan.core.parsing import is_whole
 from magellan.worlds.base import NOTHING, WORLDS, GoalSet, ListedGoals, draw_ranks
 from magellan.worlds.listed import in_proportion, shortest_name, size_named
 from magellan.worlds.little_zoo import dynamics, text
@@ -112,7 +113,7 @@ def draw_codes(mix: Mix, seed: int, split: str = "train") -> np.ndarray:
         InputError: an invalid mix, seed or split.
     """
     _check_mix("-".join(map(str, mix)), mix, split)
-    if not isinstance(seed, int | np.integer) or seed < 0:
+    if not is_whole(seed, 0):
         raise InputError(f"seed = {seed!r}: allowed are whole numbers >= 0")
     members = members_of(split)
     ranks = draw_ranks(mix, members.totals, seed, split)

@@ -10,6 +10,7 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.wrappers.vector import DictInfoToList
 
 from magellan.core.errors import InputError
+from magellan.worlds import WORLDS
 from magellan.worlds.little_zoo import Goal, LittleZoo, LittleZooVector
 from magellan.worlds.little_zoo.dynamics import START_ON_OBJECT
 from magellan.worlds.little_zoo.env import draw_start
@@ -121,6 +122,7 @@ def test_starting_on_an_object_has_the_true_probability():
         (LittleZoo, {"objects": ["lion"] * 5}, "objects | lion | at most 4"),
         (LittleZoo, {"objects": ["lion", "unicorn"]}, "objects | unicorn | panthera"),
         (LittleZoo, {"standing_on": 4}, "standing_on | 4 | 0..3"),
+        (LittleZoo, {"standing_on": True}, "standing_on | True | 0..3"),
         (LittleZoo, {"gaol": "Grow lion"}, "gaol | goal | objects | standing_on"),
         (LittleZooVector, {"goals": []}, "goals"),
         (LittleZooVector, {"reset_mask": [0, 1]}, "reset_mask"),
@@ -174,6 +176,15 @@ def test_lenient_actions(typed, same_as):
     expected = envs[0].step(same_as)
     assert envs[1].step(typed) == expected
     assert envs[2].step([typed])[0] == (expected[0],)
+
+
+@pytest.mark.parametrize("number", [2.0, "2", True, 0])
+def test_only_whole_numbers_count_environments_and_are_positions_of_actions(number):
+    for vector in (LittleZooVector, WORLDS["craft"].environment):
+        assert f"num_envs = {number!r}: allowed" in refusal(vector, number)
+    env = LittleZooVector(1)
+    env.reset(seed=0)
+    assert number == 0 or f"action = {number!r}: allowed" in refusal(env.step, [number])
 
 
 def test_release_of_an_unknown_name_means_the_second_held_object():

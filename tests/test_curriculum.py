@@ -554,6 +554,17 @@ def test_a_gate_says_what_is_trained_on_and_changes_nothing(
     assert curriculum.state_dict() == state
 
 
+@pytest.mark.parametrize("name", ["hard", "hard  ones ", "two\u2028lines", "x" * 310])
+def test_a_chat_model_may_propose_groups_of_any_name(name: str) -> None:
+    settings = {"experimenter": {"ask_every": 2, "proposals": 1}}
+    settings["samplers"] = {"epsilon_start": 0.0, "epsilon_end": 0.0}
+    groups = [name, "Hard"] * 6
+    curriculum = make("experimenter", groups=groups, order=None, settings=settings)
+    for solved in (0, 1):
+        curriculum.update(range(12), [solved, 0] * 6)
+    assert curriculum.metrics()["share/Hard"] == 0.0
+
+
 def test_goals_are_named_by_row_text_or_key() -> None:
     """A key may be the text of its goal."""
     curriculums = [Curriculum(["a", "b", "b"], "online", keys=["a", "y", "z"]) for _ in range(3)]

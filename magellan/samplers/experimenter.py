@@ -13,7 +13,7 @@ from magellan.core.errors import InputError
 from magellan.core.settings import Count
 from magellan.model.chat import Chat
 from magellan.samplers.base import GoalSampler
-from magellan.samplers.proposals import LONGEST, AskSettings, ChatSampler, Proposals, scripted
+from magellan.samplers.proposals import AskSettings, ChatSampler, Proposals, as_line, scripted
 from magellan.samplers.registry import SamplerParts, register_sampler
 from magellan.worlds import GoalSet
 
@@ -71,7 +71,8 @@ class Experimenter(Proposals):
 
     def match(self, name: str) -> np.ndarray:
         lower = [known.lower() for known in self.names]
-        return np.array([lower.index(name.lower())] if name.lower() in lower else [], np.int64)
+        names, name = (self.names, name) if name in self.names else (lower, name.lower())
+        return np.array([names.index(name)] if name in names else [], np.int64)
 
 
 class GoalLines:
@@ -89,8 +90,8 @@ class GoalLines:
     def line(self, position: int) -> str:
         """Return the line of a goal, at most as long as a proposal may be."""
         lines = self.goals.prompt(int(position)).split("\n")
-        own = (" ".join(line.split()) for line in lines if line not in self._fixed)
-        return "; ".join(filter(None, own))[:LONGEST].strip()
+        own = (line.strip() for line in lines if line not in self._fixed)
+        return as_line("; ".join(filter(None, own)))
 
     def prompt(self, line: str) -> str:
         """Return the prompt of a goal that may not exist, from its line."""
@@ -177,7 +178,7 @@ def build(parts: SamplerParts, settings: ExperimenterSettings) -> GoalSampler:
     """
     arms, categories = EachCategory(parts.goals), [*parts.goals.counts()]
     assert arms.exploited is not None
-    names = [categories[arm] for arm in arms.exploited]
+    names = [as_line(categories[arm]) for arm in arms.exploited]
     lines = GoalLines(parts.goals)
     first = np.zeros(1, np.int64)
     examples = [lines.line(parts.goals.nth(int(arm), first)[0]) for arm in arms.exploited]

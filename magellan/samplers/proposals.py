@@ -39,6 +39,11 @@ class Reading(NamedTuple):
     unread: int
 
 
+def as_line(text: str) -> str:
+    """A text as an answer may name it."""
+    return " ".join(text.split())[:LONGEST].strip()
+
+
 def read(answer: str) -> Reading:
     """Read lines of the form `word: name`, with one of four words; others have no effect."""
     lines = [" ".join(line.split()) for line in answer.splitlines()]
@@ -170,7 +175,7 @@ def scripted(question: str) -> str:
     unlike the mastered and has in sight what it names, of these what succeeds most often.
     """
     found = [(match[1], int(match[2]), int(match[3])) for match in RESULT.finditer(question)]
-    limit = re.search(r"At most (\d+)", question)
+    limits = re.findall(r"At most (\d+)", question)
     mastered = [name for name, k, n in found if n >= ENOUGH and k >= MASTERED * n]
     before = re.findall(r"^\* mastered: (.+)$", question, flags=re.M)
     verbs = {_verb(name) for name in (*mastered, *before) if "; " in name}
@@ -180,7 +185,7 @@ def scripted(question: str) -> str:
         return _verb(name) in verbs, not _in_sight(name), -(k + 1) / (n + 2)
 
     ranked = [row for row in sorted(found, key=order) if row[0] not in mastered]
-    train = [name for name, _, _ in ranked[: int(limit[1]) if limit else 1]]
+    train = [name for name, _, _ in ranked[: int(limits[-1]) if limits else 1]]
     stuck = [name for name, k, n in found if n >= ENOUGH and k == 0 and name not in train]
     lines = [f"mastered: {name}" for name in mastered] + [f"stuck: {name}" for name in stuck]
     return "\n".join([*lines, *(f"train: {name}" for name in train)])

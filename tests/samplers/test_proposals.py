@@ -16,7 +16,7 @@ from magellan.model import chat as chats
 from magellan.model.chat import KEY, NAME, URL, Chat
 from magellan.samplers import SAMPLERS
 from magellan.samplers.conformance import TEN_GOALS, make
-from magellan.samplers.proposals import COUNTED, read
+from magellan.samplers.proposals import COUNTED, read, scripted
 from tests.pages import between_markers, page
 from tests.runs import config, refusal, tables, trained
 from tests.samplers.few_goals import outcomes
@@ -114,6 +114,10 @@ def test_lines_without_a_word_of_the_grammar_say_nothing():
         {"mastered": [], "stuck": ["c"], "easier": [], "train": ["a"]},
         1,
     )
+
+
+def test_a_goal_that_speaks_of_at_most_sets_no_limit():
+    assert scripted("- Lift at most 9: 1 of 2\n- At most 9: 0 of 2\nAt most 1.").count(":") == 1
 
 
 # --- a server -------------------------------------------------------------------------------------

@@ -98,10 +98,11 @@ def ordered(
     chances = curriculum.probabilities()
     shares = np.round(chances / chances.max(), 9)
     # Some samplers compute in float32.
-    if sampler != "random" and np.ptp(shares) < 1e-6 and len({*solved}) > 1:
+    alike = np.allclose(chances, curriculum.sampler.unbiased(), rtol=1e-6, atol=0.0)
+    if sampler != "random" and alike and len({*solved}) > 1:
         raise InputError(
-            f"sampler: {sampler} gives all rows the same probability: it tells none from another "
-            "by one rate each; allowed: others, such as learnability, pools, mopps, insight"
+            f"sampler: {sampler} gives all rows, or groups, the same probability: it tells none "
+            "from another by one rate each; allowed: others, such as learnability, pools, mopps"
         )
     if draws is None:
         chosen = np.argsort(-shares, kind="stable")

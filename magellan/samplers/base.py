@@ -154,6 +154,10 @@ class GoalSampler:
             exploited = self._uniform_over(self.arms.exploited)
         return self.arms.spread((1.0 - self.epsilon) * exploited, self._explored_arms())
 
+    def unbiased(self) -> np.ndarray:
+        """What exploitation gives each goal while it prefers no arm, float64 (n_goals,)."""
+        return self.arms.spread(self._uniform_over(self.arms.exploited))
+
     def exploration(self) -> np.ndarray:
         """The part of `probabilities` that explores, float64 (n_goals,), sums to epsilon."""
         return self.arms.spread(self._explored_arms())

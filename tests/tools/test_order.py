@@ -58,7 +58,7 @@ def test_probabilities_that_differ_by_rounding_are_no_order():
     def embed(texts):
         return np.array([[len(text), text.count("e")] for text in texts], float)
 
-    with pytest.raises(InputError, match=r"^sampler: bots gives all rows the same probability"):
+    with pytest.raises(InputError, match=r"^sampler: bots gives all rows, or groups, the same"):
         order.ordered(rows(), "bots", embed=embed)
 
 
@@ -71,7 +71,12 @@ BAD = [
     ([{"rate": 0.5, "prompt": [{"role": "user"}]}], RULE, "prompt: [{'role': 'user'}] is not"),
     ([{"rate": 0.5, "group": "a"}, {"rate": 0.5}], RULE, "group: in 1 of 2 rows; allowed: all or"),
     ([{"rate": 0.5, "probability": 1}], RULE, "line 1: probability: not allowed, as it is added"),
-    (rows(), ["--sampler", "online"], "sampler: online gives all rows the same probability"),
+    (rows(), ["--sampler", "online"], "sampler: online gives all rows, or groups, the same"),
+    (
+        rows(group="aabbbb"),
+        ["--sampler", "sec"],
+        "sampler: sec gives all rows, or groups, the same",
+    ),
     (rows(), ["--sampler", "sec"], "groups: none given; the sampler sec chooses among groups"),
     (rows(), [*RULE, "--draws", "9", "--distinct"], "draws: 9 is not allowed; allowed"),
 ]

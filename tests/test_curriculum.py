@@ -325,6 +325,7 @@ def test_bad_input_is_one_clear_line(line: str) -> None:
 
 
 def test_hidden_states_of_a_text_do_not_depend_on_its_batch_or_a_padding_token() -> None:
+    from peft import PromptTuningConfig, get_peft_model
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from magellan.integrations.hugging_face import HiddenStates
@@ -347,6 +348,10 @@ def test_hidden_states_of_a_text_do_not_depend_on_its_batch_or_a_padding_token()
         hidden(["cow", ""])
     assert [layer.training for layer in model.model.layers[:2]] == [False, True]
     assert model.training
+    tuning = PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=20)
+    tuned = HiddenStates(get_peft_model(model, tuning), tokenizer)
+    cow, lion = tuned(["Grow cow", "Grow lion"])
+    assert np.abs(cow - lion).max() > 0.01  # of the texts, not of what stands before them
 
 
 @pytest.mark.parametrize("name", ["adarft", "e2h", "scripted"])

@@ -55,4 +55,6 @@ class HiddenStates:
         mask = torch.arange(tokens.shape[1], device=last.device) <= last[:, None]
         inputs = {"input_ids": tokens, "attention_mask": mask.long()}
         output = self._model(**inputs, output_hidden_states=True, logits_to_keep=1, use_cache=False)
-        return output.hidden_states[-1][torch.arange(len(last)), last].float().cpu().numpy()
+        places = last - tokens.shape[1]  # from the end: peft may put virtual tokens before the text
+        states = output.hidden_states[-1][torch.arange(len(last)), places]
+        return states.float().cpu().numpy()

@@ -456,6 +456,15 @@ def test_a_reward_below_the_threshold_is_a_failure_beside_any_other(
     assert curriculum.competence()[0].tolist() == [0.0, 1.0]
 
 
+@pytest.mark.filterwarnings("error")
+def test_the_largest_rewards_there_are_are_rewards() -> None:
+    curriculum, most = Curriculum(["a", "b"], "plr"), np.finfo(float).max
+    curriculum.update([0, 0, 0, 1, 1, 1], [most, -most, -most, most, most, most])
+    assert curriculum.metrics()["informative"] == 0.5
+    assert curriculum.probabilities()[0] > 0.5
+    assert np.isfinite(group_advantages([0, 0], [most, -most])).all()
+
+
 def test_a_threshold_that_no_reward_reaches_is_said_once() -> None:
     curriculum = make("online")
     words = r"^solved: 1 was reached by none of 32 .* is 0\.9$"

@@ -95,6 +95,10 @@ def in_format_of(values: Any, threshold: float) -> float:
     return min([threshold, *(math.ldexp(round(mantissa * x) / x, exponent) for x in scales)])
 
 
+LARGEST = 1e300
+"""Finite numbers beyond it are taken as this, so that differences and sums of them are finite."""
+
+
 def numbers(name: str, values: Any) -> np.ndarray:
     """An argument as an array of float64 (m,), NaN for None."""
     try:
@@ -107,7 +111,8 @@ def numbers(name: str, values: Any) -> np.ndarray:
         listed = values if isinstance(values, list | tuple) else numbers.tolist()
         strange = (value for value in listed if np.asarray(plain(value)).dtype.kind not in "biuf")
         raise not_allowed(name, next(strange), "numbers")
-    return numbers.astype(np.float64)
+    found = numbers.astype(np.float64)
+    return np.where(np.isinf(found), found, found.clip(-LARGEST, LARGEST))
 
 
 def check_length(goals: np.ndarray, **columns: np.ndarray | None) -> None:

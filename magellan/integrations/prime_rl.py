@@ -29,8 +29,8 @@ from magellan.curriculum import Curriculum
 class CurriculumSampler(TaskSampler):
     """Draws tasks, one at a time, and learns from finished groups of rollouts.
 
-    A rollout with an error, and one of an agent that is not trained, is lost. Groups finish one by
-    one, in any order; the curriculum learns from those of a step at once.
+    A rollout with an error or no reward, and one of an agent that is not trained, is lost. Groups
+    finish one by one, in any order; the curriculum learns from those of a step at once.
 
     Args:
         tasks: finite, each with a `key` of its own; its goal is its prompt, if that is a text.
@@ -67,7 +67,8 @@ class CurriculumSampler(TaskSampler):
         if key not in self._row_of:
             raise not_allowed("task key", key, "those of the task set")
         trained = (trace for episode in group for trace in episode.traces if trace.agent.trainable)
-        rewards = [None if trace.has_error else float(trace.reward) for trace in trained]
+        came = (None if trace.has_error else trace.reward for trace in trained)
+        rewards = [None if reward is None else float(reward) for reward in came]
         self._waiting.append((self._row_of[key], rewards or [None]))
         if len(self._waiting) >= self._groups_per_step:
             groups, self._waiting = self._waiting, []

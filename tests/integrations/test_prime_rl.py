@@ -91,7 +91,9 @@ def test_errors_and_others_agents_are_lost(made: Any) -> None:
     sampler = made(TASKS, groups_per_step=3, sampler="random", solved=1.0)
     sampler.observe(group(TASKS[0], [None, 1.0, 1.0]))
     sampler.observe(group(TASKS[1], [1.0], trainable=False))
-    sampler.observe([types.SimpleNamespace(task=TASKS[2], traces=[])])
+    (unscored,) = group(TASKS[2], [0.0])
+    unscored.traces[0].reward = None
+    sampler.observe([unscored, types.SimpleNamespace(task=TASKS[2], traces=[])])
     metrics = sampler.metrics()
     assert (metrics["lost"], metrics["coverage"], metrics["mastered"]) == (3, 0.1, 1.0)
 

@@ -45,7 +45,7 @@ class ActionText(Text):
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:
         """Return a uniformly drawn action of `mask`; "Grasp" without a mask."""
-        if not mask:
+        if mask is None or not len(mask):
             return dynamics.GRASP_ACTION
         return str(mask[int(self.np_random.integers(len(mask)))])
 
@@ -222,9 +222,9 @@ class LittleZooVector(VectorEnv):
 
     `reset(seed=None, options={"goals": ..., "reset_mask": ..., "standing_on": ...})`: `reset_mask`
     bool (num_envs,) selects the environments to reset (default all); `goals` is a sequence of
-    `Goal`, `standing_on` an int array, both with one entry for each of these, in order. Without
-    `goals` they are drawn from the raw training space, without `standing_on` with the true
-    probability.
+    `Goal`, `standing_on` a sequence of int, both with one entry for each of these, in order.
+    Without `goals` they are drawn from the raw training space; without `standing_on`, or where it
+    is None, starts are drawn with the true probability.
 
     `step(actions)`: an int array (num_envs,) of positions in each environment's possible actions,
     or a sequence of strings. An environment whose episode has ended takes no step until it is
@@ -284,20 +284,16 @@ class LittleZooVector(VectorEnv):
             check_one_for_each(options["goals"], which, Goal)
             goals = [_read_goal(goal) for goal in options["goals"]]
         starts: Any = options.get("standing_on")
-        if starts is not None:
-            starts = np.asarray(starts)
-            if starts.shape != (len(which),):
-                raise InputError(
-                    f"standing_on: allowed is one value for each of {len(which)} resets"
-                )
-            starts = [_check_start(start) for start in starts.tolist()]
+        starts = np.asarray([None] * len(which) if starts is None else starts)
+        if starts.shape != (len(which),):
+            raise InputError(f"standing_on: allowed is one value for each of {len(which)} resets")
+        starts = [None if start is None else _check_start(start) for start in starts.tolist()]
         super().reset(seed=seed)  # nothing is drawn before all that is given was checked
         if goals is None:
             goals = self._draw_goals(len(which))
-        if starts is None:
-            starts = draw_start(self.np_random, len(which)).tolist()
+        drawn = iter(draw_start(self.np_random, starts.count(None)).tolist())
         new = [
-            _Episode(*goal, dynamics.initial_state(start))
+            _Episode(*goal, dynamics.initial_state(next(drawn) if start is None else start))
             for goal, start in zip(goals, starts, strict=True)
         ]
         self.episodes = self.episodes or list(new)

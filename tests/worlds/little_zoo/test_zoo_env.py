@@ -50,6 +50,8 @@ def test_registered_vectors_take_sampled_actions_and_render_their_prompts(mode):
         f"Goal: {goal}\n{text}\nAction: "
         for goal, text in zip(infos["goal"], observations, strict=True)
     )
+    one = env.single_action_space
+    assert one.sample(mask=np.array(["Release", "Release"])) == "Release"
     action = env.action_space.sample()
     assert action in env.action_space
     assert env.step(action)[0] in env.observation_space
@@ -92,6 +94,9 @@ def test_vector_infos_have_the_form_of_gymnasium():
 def test_what_is_not_given_is_drawn():
     env, vector = LittleZoo(), LittleZooVector(300)
     env.reset(seed=0)
+    some = vector.reset(seed=0, options={"standing_on": [2, *[None] * 299]})[1]["standing_on"]
+    assert some[0] == 2
+    assert {*some[1:].tolist()} > {-1}
     goals, last_objects, starts = set(), set(), vector.reset(seed=0)[1]["standing_on"].tolist()
     for _ in range(300):
         observation, info = env.reset(options={"objects": ["tiger", "water"]})

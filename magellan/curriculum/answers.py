@@ -11,7 +11,7 @@ import numpy as np
 from magellan.competence import Outcomes
 from magellan.competence.groups import advantages_of
 from magellan.core.errors import InputError, not_allowed
-from magellan.core.parsing import plain
+from magellan.core.parsing import is_whole, plain
 
 Gate = Callable[[Outcomes], np.ndarray]
 """Groups of answers, one row a goal, to whether they are trained on, bool (rows,)."""
@@ -43,8 +43,7 @@ def checked_threshold(solved: Any) -> float:
     Raises:
         InputError: it is no finite number.
     """
-    number = isinstance(solved, int | float | np.integer | np.floating)
-    number = number and not isinstance(solved, bool)
+    number = is_whole(solved) or isinstance(solved, float | np.floating)
     if not number or not math.isfinite(solved):
         raise not_allowed("solved", solved, "a finite number")
     return float(solved)

@@ -6,11 +6,13 @@ import os
 
 import pytest
 
+from analysis.statistics.registry import STATISTICS
 from magellan.cli import main
 from magellan.config import beginning, own_code_of, resolve_run
-from magellan.config.modules import load_modules
+from magellan.config.modules import forget_modules, load_modules
 from magellan.curriculum import Curriculum
 from magellan.jobs.run import train
+from magellan.samplers import SAMPLERS
 from magellan.training.loop import Trainer
 from tests.runs import error_line, refusal
 from tests.snippets import write_files
@@ -25,6 +27,21 @@ def test_a_rule_of_their_own_remembers(tmp_path):
     curriculum.update([0, 1], [1, 0])
     curriculum.update([], [])
     assert curriculum.probabilities() == pytest.approx([1 / 14, 4 / 14, 9 / 14])
+
+
+def test_functions_of_this_package_under_another_name_are_the_files_own(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from analysis.statistics.registry import register_statistic\n"
+        "from analysis.statistics.summaries import practice\n"
+        "from magellan.samplers import learnability, register_sampler\n"
+        "register_statistic('mine')(practice)\n"
+        "register_sampler('mine', estimator='learned', explores='arms')(learnability.build)\n"
+    )
+    load_modules([str(path)])
+    assert SAMPLERS["mine"].source == STATISTICS["mine"].source == str(path)
+    forget_modules()
+    assert "mine" not in {*SAMPLERS, *STATISTICS}
 
 
 def test_a_check_names_files_and_runs_them_only_on_request(tmp_path, capsys):

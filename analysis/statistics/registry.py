@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from analysis.tables.grid import Algorithm
 from magellan.core.errors import InputError, shown
-from magellan.core.registry import Registry, is_built_in, source_of
+from magellan.core.registry import Registry, calling_file, is_built_in
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,7 +73,7 @@ def register_statistic(name: str) -> Callable[[FunctionT], FunctionT]:
 
     def add(compute: FunctionT) -> FunctionT:
         _check_takes(compute, ("results",), f"statistic: {shown(name)}")
-        STATISTICS.add(StatisticSpec(name, compute, source_of(compute)))
+        STATISTICS.add(StatisticSpec(name, compute, calling_file()))
         return compute
 
     return add
@@ -109,7 +109,7 @@ def register_figure(
         _check_takes(lacks, ("algorithms", "predicting", "reference"), f"{where}: lacks")
         doc = (inspect.getdoc(draw) or "") if caption is None else caption
         texts = label, section, tuple(statistics), lacks, doc
-        FIGURES.add(FigureSpec(name, draw, *texts, source_of(draw), phased))
+        FIGURES.add(FigureSpec(name, draw, *texts, calling_file(), phased))
         return draw
 
     return add

@@ -6,7 +6,6 @@ documentation and figures take names, labels and looks from them.
 
 from __future__ import annotations
 
-import inspect
 import re
 import sys
 from collections.abc import Callable
@@ -108,7 +107,7 @@ class Registry(dict[str, EntryT]):
         """Return a decorator that registers a builder as a `spec`."""
 
         def add(build: BuilderT) -> BuilderT:
-            self.add(spec(name=name, build=build, source=source_of(build), **fields))
+            self.add(spec(name=name, build=build, source=calling_file(), **fields))
             return build
 
         return add
@@ -128,12 +127,9 @@ REGISTRIES: list[Registry[Any]] = []
 """All registries."""
 
 
-def source_of(function: Callable[..., Any]) -> str:
-    """Return the file that defines a function or class."""
-    function = inspect.unwrap(function)
-    module = sys.modules.get(function.__module__)
-    file = getattr(module, "__file__", None) or function.__module__
-    return str(getattr(getattr(function, "__code__", None), "co_filename", file))
+def calling_file() -> str:
+    """Return the file that calls the caller of this function, such as one with a decorator."""
+    return sys._getframe(2).f_code.co_filename
 
 
 def is_built_in(entry: Named) -> bool:

@@ -212,7 +212,7 @@ def read(values: Mapping[str, Any]) -> Launch:
     if output is None:
         raise InputError(f"{SCRIPT}.output_dir: key is missing; allowed: a folder for the run")
     for name, folder in (("output_dir", output), ("loading_path", loading)):
-        if not isinstance(folder, str | None):
+        if folder is not None and not (isinstance(folder, str) and folder):
             raise not_allowed(f"{SCRIPT}.{name}", folder, "a folder, as text")
     backend = {"kind": "lamorel", "device": "cuda" if servers.on_gpu else "cpu"}
     model = {"backbone": {"model": servers.model}, "backend": backend}

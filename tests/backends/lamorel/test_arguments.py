@@ -140,6 +140,7 @@ REFUSED = {
     "two seeds": (CONFIG, {"seed": 7}, ".seed: 7 is not allowed beside rl_script_args.s"),
     "two spaces": (CONFIG, {"goal_space": "25k"}, ".goal_space: '25k' is not allowed b"),
     "folder": (f"{SCRIPT}.output_dir", ["a"], ": ['a'] is not allowed; allowed: a folder, as text"),
+    "empty folder": (f"{SCRIPT}.output_dir", "", ": '' is not allowed; allowed: a folder, as text"),
     "no folder": (f"{SCRIPT}.loading_path", True, ": True is not allowed; allowed: a folder, as "),
     "null": (f"{SCRIPT}.gamma", None, ": None is not allowed; allowed: a value, or no such key"),
     "another section's": (f"{SCRIPT}.N", 100, ": unknown key; it belongs to magellan_args; all"),

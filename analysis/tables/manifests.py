@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, field_validator
 
-from magellan.config.schema import EXPERIMENT_PATTERN, GOAL_SPACE, VARIANT_PATTERN, AnalysisConfig
+from magellan.config.schema import GOAL_SPACE, VARIANT_PATTERN, AnalysisConfig
 from magellan.core.errors import InputError, shown
 from magellan.core.parsing import read_json_object
 from magellan.core.registry import NAME
@@ -29,7 +29,7 @@ Amount = Number | None
 # Names become paths, labels and captions of a report: only what a configuration may hold.
 SamplerName = Annotated[StrictStr, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 VariantName = Annotated[StrictStr, Field(pattern=VARIANT_PATTERN)]
-FolderName = Annotated[StrictStr, Field(pattern=EXPERIMENT_PATTERN)]
+FolderName = Annotated[StrictStr, Field(pattern=r"^[^/]*[^/.][^/]*$")]
 GoalSpaceName = Annotated[StrictStr, Field(pattern=rf"^{GOAL_SPACE.pattern}$", max_length=60)]
 
 

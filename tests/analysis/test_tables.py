@@ -193,7 +193,7 @@ def test_runs_of_another_study_are_kept_once_and_come_back(studies, varied):
 
 def test_tables_that_share_runs_have_any_name_and_are_found_by_any_path(studies, monkeypatch):
     folder, base = studies
-    other = base.rename(base.with_name("Base-2"))
+    other = base.rename(base.with_name("Base 2.old"))
     whole = store.load_whole(folder).manifest
     assert store.share(folder, [other]) == 2
     link = folder.parent / "deeper" / "link"

@@ -16,6 +16,7 @@ from analysis.tables.results import SPLITS, Results
 from magellan.config import load_experiment
 from magellan.config.modules import load_modules
 from magellan.core.arguments import Commands, Option, option, output, path, several
+from magellan.core.environment import escape_output
 from magellan.core.errors import InputError, StorageError, printable
 from magellan.core.parsing import parse_json
 from magellan.core.registry import is_built_in
@@ -370,10 +371,11 @@ def _leaderboard(arguments: Arguments) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; exit status 2 and one line on standard error for bad input."""
+    escape_output()
     try:
         arguments = command.parser.parse_args(argv)
         arguments.act(arguments)
-        sys.stdout.flush()
+        print(end="", flush=True)
     except (InputError, StorageError) as error:
         print(f"error: {printable(str(error))}", file=sys.stderr)
         return 2

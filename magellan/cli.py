@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from magellan.core.arguments import command
+from magellan.core.environment import escape_output
 from magellan.core.errors import InputError, JobError, is_out_of_memory, out_of_memory
 from magellan.jobs import command as _train  # noqa: F401
 from magellan.pretraining import command as _backbone  # noqa: F401
@@ -22,11 +23,11 @@ INSTALL_MODELS = "pip install 'magellan-bench[model]'"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return 0, or after an error its `exit_status`."""
+    escape_output()
     try:
         options = command.parser.parse_args(arguments)
         options.act(options)
-        if sys.stdout is not None:  # closed
-            sys.stdout.flush()
+        print(end="", flush=True)
     except (InputError, JobError) as error:
         return _report(error)
     except KeyboardInterrupt:

@@ -10,6 +10,7 @@ import sys
 import pandas as pd
 import pytest
 
+from analysis.__main__ import main
 from analysis.statistics import summaries
 from analysis.tables.grid import reference_algorithm
 from analysis.tables.printing import FORMATS, Table, render
@@ -42,6 +43,15 @@ def test_a_full_standard_output_is_reported_in_one_line(folder):
     assert done.returncode != 0
     first = done.stderr.splitlines()[0]
     assert first == "error: standard output: cannot be written (No space left on device)"
+
+
+def test_an_output_that_is_closed_or_lacks_a_sign_ends_no_command(folder, monkeypatch):
+    latin = io.TextIOWrapper(io.BytesIO(), "latin-1")
+    for output in (latin, None):
+        monkeypatch.setattr(sys, "stdout", output)
+        assert main(["behaviour", str(folder)]) == 0
+        print("\u2020", flush=True)
+    assert latin.buffer.getvalue().endswith(rb"\u2020" + b"\n")
 
 
 def test_the_backend_of_a_notebook_is_not_needed(folder, tmp_path):

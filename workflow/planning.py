@@ -406,7 +406,9 @@ class Plan:
             config = resolve_run(experiment.preset, [experiment.common, names])
             plain = flat_keys(config.model_dump(mode="json"))
             keys = [key for key, value in resolved.items() if value != plain[key]]
-        return args + [w for key in keys for w in ("--set", f"{key}={json.dumps(resolved[key])}")]
+        # YAML reads JSON's escapes of signs beyond 16 bits otherwise.
+        texts = {key: json.dumps(resolved[key], ensure_ascii=False) for key in keys}
+        return args + [word for key, text in texts.items() for word in ("--set", f"{key}={text}")]
 
     # --- messages ---------------------------------------------------------------------------------
 

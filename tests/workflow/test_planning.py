@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from magellan.config import load_experiment
+from magellan.config import load_experiment, parse_assignment
 from tests.analysis import synthetic
 from tests.analysis.synthetic import PLAIN_FIGURES
 from tests.workflow.conftest import ROOT, Project
@@ -165,6 +165,13 @@ def test_a_model_that_is_not_there_yet_is_made_once_before_the_runs(project, mon
     planned = project.planned(*call)
     assert planned["train"] == 2
     assert not {"wheel", "backbone_smollm2"} & planned.keys()
+
+
+def test_a_path_of_any_signs_reaches_the_run():
+    experimenter = {"experimenter": {"transcript": 'é\\"\U0001f600.jsonl'}}
+    whole = plan(overrides=experimenter)
+    *_, word = whole.train_arguments(whole.grid[0], None)
+    assert parse_assignment(word) == experimenter
 
 
 def test_only_runs_that_name_it_wait_for_a_made_model(monkeypatch):

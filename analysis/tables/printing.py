@@ -36,7 +36,7 @@ def head(names: Sequence[str]) -> list[str]:
 
 def row(cells: Sequence[str]) -> str:
     """One row of a table in Markdown."""
-    return "| " + " | ".join(cells) + " |"
+    return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
 
 
 def interval_cell(low: float, high: float, form: str = "+.3f") -> str:

@@ -379,6 +379,9 @@ def main(argv: list[str] | None = None) -> int:
     except (InputError, StorageError) as error:
         print(f"error: {printable(str(error))}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 130
     except BrokenPipeError:
         sys.stderr.close()
     except OSError as error:  # files are written with StorageErrors

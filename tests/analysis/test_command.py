@@ -12,9 +12,10 @@ import pytest
 
 from analysis.__main__ import main
 from analysis.statistics import summaries
+from analysis.tables import store
 from analysis.tables.grid import reference_algorithm
 from analysis.tables.printing import FORMATS, Table, render
-from tests.snippets import ROOT
+from tests.snippets import ROOT, raising
 
 
 def test_on_a_full_disk_a_command_names_the_file_and_leaves_no_half(
@@ -52,6 +53,12 @@ def test_an_output_that_is_closed_or_lacks_a_sign_ends_no_command(folder, monkey
         assert main(["behaviour", str(folder)]) == 0
         print("\u2020", flush=True)
     assert latin.buffer.getvalue().endswith(rb"\u2020" + b"\n")
+
+
+def test_an_interrupted_command_says_so(folder, monkeypatch, capsys):
+    monkeypatch.setattr(store, "load", raising(KeyboardInterrupt()))
+    assert main(["behaviour", str(folder)]) == 130
+    assert capsys.readouterr().err == "stopped\n"
 
 
 def test_the_backend_of_a_notebook_is_not_needed(folder, tmp_path):

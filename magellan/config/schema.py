@@ -162,6 +162,13 @@ class RewardConfig(ChatSettings):
         0.0, description="Chance that a success, which still ends the episode, is not rewarded."
     )
 
+    @model_validator(mode="after")
+    def _asks(self) -> RewardConfig:
+        if self.transcript and self.model == WORLD:
+            why = " with rewards.model = 'world', which answers itself"
+            raise not_allowed("rewards.transcript", self.transcript, "with a chat model", why)
+        return self
+
 
 class PhaseGoals(Section):
     """Goals of a phase, if they differ from the run's `goals`."""

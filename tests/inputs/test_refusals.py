@@ -184,6 +184,7 @@ backbone.passes=compiled backbone.lora_mode=per_token
     -> backbone.passes: 'compiled' is not for backbone.lora_mode 'per_token'; allowed
 backbone.passes=compiled backend.dtype=bfloat16
     -> backbone.passes: 'compiled' is not for backend.dtype 'bfloat16'; allowed
+rewards.transcript=a -> rewards.transcript: 'a' | rewards.model = 'world' | with a chat model
 budget.steps=700 budget.updates=20 -> budget.updates: 20 | budget.steps = 700 | allowed: 0
 'phases=[{}]' -> phases: one phase | none, or two
 'phases=[{}, {}]' -> phases.0.until: missing | more than 0 and less than budget.episodes = 120

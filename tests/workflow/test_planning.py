@@ -71,6 +71,12 @@ def test_the_plan_warns_of_runs_of_another_version_of_a_module(tmp_path, monkeyp
     assert plan(**grid, modules=["helper.py"]).before() == ""
 
 
+def test_the_plan_warns_of_a_variant_without_runs():
+    variants = {"a": {}, "b": {"backbone": {"passes": "torch"}}, "c": {"agent": {"gamma": 0.9}}}
+    line = "warning: variants.b: has no runs, as they would equal those of an earlier one"
+    assert plan(variants=variants).before() == line
+
+
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [

@@ -30,6 +30,7 @@ def test_a_grid_runs_there_and_leaves_the_checkout_alone(tmp_path, monkeypatch):
     checkout.mkdir()
     copy_checkout(checkout)
     files = {"config/mine.yaml": SMALLEST, "workflow/Snakefile": MODULE % checkout}
+    files["analysis/__init__.py"] = ""  # another project's package of this name
     for name, text in files.items():
         (mine / name).parent.mkdir(parents=True)
         (mine / name).write_text(text)

@@ -1,5 +1,6 @@
 # From combined tables to statistics and figures. The analysis code is an input, so that editing it
 # remakes its outputs without training.
+# With -P the caller's folder hides no package: another project may have one of this name, too.
 # These jobs take seconds: on a cluster they are one job together with `combine`. They are not
 # retried: the same tables give the same error.
 
@@ -26,7 +27,7 @@ rule statistics:
     message:
         "statistics of {params.folder}"
     shell:
-        "python -m analysis statistics {params.tables:q} {params.folder:q} > {log:q} 2>&1"
+        "python -P -m analysis statistics {params.tables:q} {params.folder:q} > {log:q} 2>&1"
 
 
 for statistic in user_defined(STATISTICS):
@@ -57,7 +58,7 @@ for statistic in user_defined(STATISTICS):
         message:
             "statistic {params.statistic} of {params.tables}"
         shell:
-            "python -m analysis statistics {params.tables:q} {params.folder:q} "
+            "python -P -m analysis statistics {params.tables:q} {params.folder:q} "
             "--only {params.statistic} {params.modules:q} > {log:q} 2>&1"
 
 
@@ -92,7 +93,7 @@ rule summary:
     message:
         "summary of {params.folder}"
     shell:
-        "python -m analysis page {params.folder:q} {output.page:q} {params.modules:q} > {log:q} 2>&1"
+        "python -P -m analysis page {params.folder:q} {output.page:q} {params.modules:q} > {log:q} 2>&1"
 
 
 for figure, spec in FIGURES.items():
@@ -130,6 +131,6 @@ for figure, spec in FIGURES.items():
         message:
             "draw {params.figure} of {params.tables}, {wildcards.goal_space}"
         shell:
-            "python -m analysis figure {params.figure} --tables {params.tables:q} "
+            "python -P -m analysis figure {params.figure} --tables {params.tables:q} "
             "--statistics {params.statistics:q} --goal-space {wildcards.goal_space:q} "
             "--stem {params.stem:q} {params.modules:q} > {log:q} 2>&1"

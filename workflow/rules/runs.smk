@@ -81,5 +81,5 @@ rule combine:
     message:
         f"combine the tables of {EXPERIMENT.experiment}"
     shell:
-        "python -m analysis combine --experiment {params.experiment:q} {params.options:q} "
+        "python -P -m analysis combine --experiment {params.experiment:q} {params.options:q} "
         "--output {params.folder:q} {params.runs:q} > {log:q} 2>&1"

@@ -10,7 +10,7 @@ from magellan.config.identity import identity
 from magellan.config.modules import load_modules, resolve_paths
 from magellan.config.phases import check_observers, check_phases
 from magellan.config.presets import PRESETS, check_preset
-from magellan.config.schema import ExperimentConfig, RunConfig, run_model
+from magellan.config.schema import BudgetConfig, ExperimentConfig, RunConfig, run_model
 from magellan.core.errors import InputError, not_allowed, shown
 from magellan.core.files import reading
 from magellan.core.parsing import parse_yaml
@@ -45,6 +45,11 @@ def resolve_run(preset: str, layers: Iterable[Mapping[str, Any]]) -> RunConfig:
     if values["preset"] != preset:
         why = f" here: the run starts from the preset {preset!r}"
         raise not_allowed("preset", values["preset"], f"{preset}, or another --preset", why)
+    budget, steps = values.get("budget", {}), PRESETS[preset].get("budget", {}).get("steps")
+    unused = (None, BudgetConfig.model_fields["episodes"].default)  # as a manifest has it
+    if steps and budget["steps"] == steps and budget.get("episodes") not in unused:
+        why = f" beside budget.steps = {steps}, at which the preset {preset} ends runs"
+        raise not_allowed("budget.episodes", budget["episodes"], "budget.steps = 0 with it", why)
     load_modules(values.get("modules", ()))
     return checked_run(values)
 

@@ -198,6 +198,8 @@ alp_gmm.most=60 alp_gmm.fit_every=50 -> alp_gmm.most: 60 | allowed: fit_every (5
 competence.delay=3 -> competence.delay: 3 | competence.refresh = 4 | allowed: 4 or more
 --world digits --goal-space 8-8-8-8-4-4-4
     -> agent.num_envs: 8 | 'digits', whose agent writes | preset grpo
+--world digits --preset grpo --goal-space 8-8-8-8-4-4-4 --set budget.episodes=64
+    -> budget.episodes: 64 | budget.steps = 200000 | allowed: budget.steps = 0
 --world digits --preset grpo --goal-space 8-8-8-8-4-4-4 --set budget.export=true
     -> budget.export: true | 'digits' | allowed: false
 agent.replay_capacity=15 -> agent.replay_capacity: 15 | agent.batch_size = 16 | allowed: 16 or more

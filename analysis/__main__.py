@@ -16,7 +16,6 @@ from analysis.tables.results import SPLITS, Results
 from magellan.config import load_experiment
 from magellan.config.modules import load_modules
 from magellan.core.arguments import Commands, Option, option, output, path, several
-from magellan.core.environment import escape_output
 from magellan.core.errors import InputError, StorageError, printable
 from magellan.core.parsing import parse_json
 from magellan.core.registry import is_built_in
@@ -371,24 +370,14 @@ def _leaderboard(arguments: Arguments) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; exit status 2 and one line on standard error for bad input."""
-    escape_output()
     try:
-        arguments = command.parser.parse_args(argv)
-        arguments.act(arguments)
-        print(end="", flush=True)
+        return command.run(argv)
     except (InputError, StorageError) as error:
         print(f"error: {printable(str(error))}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        return 130
-    except BrokenPipeError:
-        sys.stderr.close()
     except OSError as error:  # files are written with StorageErrors
         where = error.filename or "standard output: cannot be written"
         print(f"error: {printable(str(where))} ({error.strerror or error})", file=sys.stderr)
-        return 2
-    return 0
+    return 2
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Sequence
 
 from magellan.core.arguments import command
-from magellan.core.environment import escape_output
 from magellan.core.errors import InputError, JobError, is_out_of_memory, out_of_memory
 from magellan.jobs import command as _train  # noqa: F401
 from magellan.pretraining import command as _backbone  # noqa: F401
@@ -23,19 +22,10 @@ INSTALL_MODELS = "pip install 'magellan-bench[model]'"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return 0, or after an error its `exit_status`."""
-    escape_output()
     try:
-        options = command.parser.parse_args(arguments)
-        options.act(options)
-        print(end="", flush=True)
+        return command.run(arguments)
     except (InputError, JobError) as error:
         return _report(error)
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        return 130
-    except BrokenPipeError:
-        sys.stderr.close()
-        return 0
     except ModuleNotFoundError as error:
         if error.name not in MODEL_PACKAGES:
             raise
@@ -46,7 +36,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not is_out_of_memory(error):
             raise
         return _report(out_of_memory(error))
-    return 0
 
 
 def _report(error: InputError | JobError) -> int:

@@ -419,11 +419,9 @@ class Plan:
 
     def before(self) -> str:
         """Message at the start: runs that are left out, equal or were made with other code."""
-        idle = self.experiment.variants.keys() - {run.variant for run in self.grid}
-        messages = [
-            f"warning: variants.{name}: has no runs, as they would equal those of an earlier one"
-            for name in sorted(idle)
-        ]
+        idle = sorted(self.experiment.variants.keys() - {run.variant for run in self.grid})
+        reason = "has no runs, as they would equal those of an earlier one"
+        messages = [f"warning: variants.{name}: {reason}" for name in idle]
         if self.left_out:
             messages.append(
                 f"allow_incomplete: the report is made of {len(self.runs)} complete runs, none is "

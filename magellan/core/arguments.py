@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -118,6 +119,21 @@ class Commands:
             return function
 
         return add
+
+    def run(self, arguments: Sequence[str] | None) -> int:
+        """Run one command; return its exit status. Its errors are raised."""
+        if isinstance(sys.stdout, io.TextIOWrapper):  # not closed: escape what its encoding lacks
+            sys.stdout.reconfigure(errors="backslashreplace")
+        try:
+            options = self.parser.parse_args(arguments)
+            options.act(options)
+            print(end="", flush=True)
+        except KeyboardInterrupt:
+            print("stopped", file=sys.stderr)
+            return 130
+        except BrokenPipeError:
+            sys.stderr.close()
+        return 0
 
 
 command = Commands("python -m magellan", "MAGELLAN bench: goal samplers for LLM agents.")

@@ -1,10 +1,8 @@
-"""Environment variables to set before the numerical libraries are imported, and the terminal."""
+"""Environment variables to set before the numerical libraries are imported."""
 
 from __future__ import annotations
 
-import io
 import os
-import sys
 
 READ_ONCE = {
     # Large tensors on huge pages: PyTorch reads this before its first tensor.
@@ -29,9 +27,3 @@ def prepare_threads(threads: int) -> None:
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[variable] = str(threads)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-
-
-def escape_output() -> None:
-    """Let standard output, unless closed, escape what its encoding lacks, as errors do."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")

@@ -12,6 +12,7 @@ from analysis.tables.manifests import MANIFEST
 from analysis.tables.phases import last_phase
 from analysis.tables.results import SPLITS, TABLES, Results, distinct, rows_where
 from magellan.config import UNIT_COLUMNS, flat_keys
+from magellan.config.identity import NAMED
 from magellan.core.columns import PHASE
 from magellan.core.errors import InputError
 from magellan.model.chat import WORLD
@@ -130,7 +131,7 @@ def _check_same_configuration(results: Results) -> None:
     for manifest in results.manifest["runs"]:
         run = run_of(manifest)
         for key, value in sorted(flat_keys(manifest["config"]).items()):
-            if not identity.matters(key, manifest) or key in identity.NAMED:
+            if not identity.matters(key, manifest) or key in NAMED:
                 continue
             expected = values.setdefault((key, run.variant if key in varying else ""), value)
             if not identity.same(value, expected):

@@ -29,6 +29,7 @@ from analysis.tables.reading import read_table
 from analysis.tables.results import TABLES, Results
 from magellan.config import PlannedRun, counted, grid, load_experiment, resolve_run
 from magellan.config.grid import run_path, variants_of
+from magellan.config.identity import NAMED
 from magellan.config.schema import ExperimentConfig
 from magellan.core.columns import PHASE
 from magellan.core.errors import InputError
@@ -135,7 +136,7 @@ def _match_runs(
 
 def _unplanned(folder: Path, manifest: Mapping[str, Any], plan: Sequence[PlannedRun]) -> InputError:
     """The error for an unplanned run: a key in which it differs from the nearest planned one."""
-    name = tuple(manifest[key] for key in identity.NAMED)
+    name = tuple(manifest[key] for key in NAMED)
     candidates = [run for run in plan if (run.sampler, run.goal_space, run.seed) == name]
     if not candidates:
         text = f"sampler {name[0]!r}, goal space {name[1]!r}, seed {name[2]}"

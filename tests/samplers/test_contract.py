@@ -7,13 +7,7 @@ import pytest
 
 from magellan.competence import ESTIMATORS
 from magellan.competence.arms import EachCategory, Regions
-from magellan.samplers import (
-    SAMPLERS,
-    ConstantEpsilon,
-    SamplerParts,
-    conformance,
-    make_sampler,
-)
+from magellan.samplers import SAMPLERS, ConstantEpsilon, SamplerParts, conformance, make_sampler
 from magellan.samplers.conformance import CHECKS, TEN_GOALS, estimator_of, make
 from tests.samplers.few_goals import outcomes
 

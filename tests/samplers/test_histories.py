@@ -6,8 +6,7 @@ import pytest
 from magellan.competence import CompetenceEstimator
 from magellan.core.errors import InputError, NotFiniteError
 from magellan.samplers import SamplerParts, make_sampler
-from magellan.samplers.conformance import TEN_GOALS, FewGoals, exploration, make
-from magellan.samplers.magellan import MagellanSettings
+from magellan.samplers.conformance import FewGoals, exploration, make
 from magellan.worlds.little_zoo import WholeSpace
 from tests.samplers.few_goals import Given, outcomes
 
@@ -37,24 +36,21 @@ def test_ek_online_needs_a_feasible_goal() -> None:
         make("ek_online", FewGoals([0, 0, 0]))
 
 
-def magellan_over(estimator: CompetenceEstimator, **settings: float):
+def magellan_over(estimator: CompetenceEstimator | None):
     """MAGELLAN over four goals of any category, with this estimator."""
     rng = np.random.default_rng(0)
     parts = SamplerParts(FewGoals([0, 1, 0, 2]), rng, exploration(**HALF), estimator)
-    return make_sampler("magellan", parts, MagellanSettings(**settings))
+    return make_sampler("magellan", parts)
 
 
-def test_magellan_refuses_a_competence_that_diverged() -> None:
-    with pytest.raises(
-        NotFiniteError, match=r"sampler magellan \(.*magellan\.py\): .* competence nan now"
+def test_magellan_needs_an_estimator_that_is_finite() -> None:
+    diverged = Given([0.5, np.nan, 0.5, 0.5], [0.5] * 4)
+    for estimator, kind, words in (
+        (diverged, NotFiniteError, r"sampler magellan \(.*magellan\.py\): .* competence nan now"),
+        (None, InputError, "magellan needs the estimator learned; none was given"),
     ):
-        magellan_over(Given([0.5, np.nan, 0.5, 0.5], [0.5] * 4))
-
-
-def test_magellan_needs_its_estimator() -> None:
-    parts = SamplerParts(TEN_GOALS, np.random.default_rng(0), exploration())
-    with pytest.raises(InputError, match="magellan needs the estimator learned; none was given"):
-        make_sampler("magellan", parts)
+        with pytest.raises(kind, match=words):
+            magellan_over(estimator)
 
 
 class Pool(Given):

@@ -34,10 +34,7 @@ STREAM = [
     [],
 ]
 HISTORY = {0: [0, 1, 1, 0], 1: [0, 0, 0, 0, 1], 2: [1, 1, 1], 3: [0, 1], 4: []}
-"""The same, goal by goal. Windows, older half | newer half:
-
-goal 0: 0 1 | 1 0    goal 1: 0 0 | 0 0 1    goal 2: 1 | 1 1    goal 3: 0 | 1
-"""
+"""The same, goal by goal. Halves of windows: 0 1 | 1 0; 0 0 | 0 0 1; 1 | 1 1; 0 | 1."""
 
 ESTIMATES = {
     "now": [0.5, 0.33, 0.9, 0.105, 0.2],
@@ -199,6 +196,8 @@ class Vector:
 # Categories 0 to 4, evaluated: progress 0 (impossible, never exploited), .3, .1, 0, 0.
 EVALUATED = {"now": [0.9, 0.5, 0.2, 0.0, 0.0], "delayed": [0.0, 0.2, 0.1, 0.0, 0.0]}
 # 25 times goal 0, which succeeds every second time, then goal 2 or 3, which never does.
+MEANS = {"now": [0.5, 0.2], "delayed": [0.2, 0.3]}
+ASKED = {"ask_every": 5}
 REGIONS = [[(0, turn % 2, 0.0), (2 + turn % 2, 0, 0.0)] for turn in range(25)]
 
 VECTORS = [
@@ -213,11 +212,7 @@ VECTORS = [
     # |now - delayed|: 0, .3, .1, .005, .5; below .01 is 0.
     Vector("magellan", even([0, 0.3, 0.1, 0, 0.5]), estimates=ESTIMATES),
     # Two regions, goals 0, 1, 4 and 2, 3: |now - delayed| of their means .3 and .1, that is 3 : 1.
-    Vector(
-        "regions",
-        [1 / 4, 1 / 4, 1 / 8, 1 / 8, 1 / 4],
-        estimates={"now": [0.5, 0.2], "delayed": [0.2, 0.3]},
-    ),
+    Vector("regions", [1 / 4, 1 / 4, 1 / 8, 1 / 8, 1 / 4], {}, MEANS),
     # p (1 - p): 1/4, 2/9, 0, 0, 0, that is 9 : 8.
     Vector("learnability", [9 / 17, 8 / 17, 0, 0, 0]),
     # machine-teaching-group/tmlr2023_proximal-curriculum-rl, abstract_classes/AbstractGymWrapper.py
@@ -247,54 +242,30 @@ VECTORS = [
     # first (0 for its first three episodes, before there are six) and 0 at the second, so that two
     # Gaussians stand there: half of .8 for 0 and 1, and a fifth of .2 for all.
     # flowersteam/teachDeepRL, teachDRL/teachers/algos/alp_gmm.py:20-35, 116-134.
-    Vector(
-        "alp_gmm",
-        [0.44, 0.44, 0.04, 0.04, 0.04],
-        {"fit_every": 50, "most": 2},
-        stream=REGIONS,
-        rtol=1e-3,
-    ),
+    Vector("alp_gmm", [0.44] * 2 + [0.04] * 3, {"fit_every": 50, "most": 2}, None, REGIONS, 1e-3),
     # Square roots of .5, .33, .9, 1, .2 are .71, .57, .95, 1, .45: levels 2, 2, 3, 3, 1 of 0 to 3.
     # Three levels share .7; goals 0 and 1 share one half of .3, the others the other half.
     Vector(
         "frontier",
         [0.7 / 6 + 0.075, 0.7 / 6 + 0.075, 0.7 / 6 + 0.05, 0.7 / 6 + 0.05, 0.7 / 3 + 0.05],
         {"levels": 4, "explore": 0.3, "kinds": 2},
-        estimates={**ESTIMATES, "now": [0.5, 0.33, 0.9, 1.0, 0.2]},
+        {**ESTIMATES, "now": [0.5, 0.33, 0.9, 1.0, 0.2]},
     ),
-    Vector(
-        "goldilocks",
-        even([sqrt(p * (1 - p)) for p in ESTIMATES["now"]]),
-        estimates=ESTIMATES,
-    ),
-    Vector("bots", bots(0.1, 0.1), estimates=ESTIMATES, rtol=5e-3),
-    Vector(
-        "bots",
-        bots(0.5, 1.0),
-        {"forget": 0.5, "implicit": 1.0},
-        estimates=ESTIMATES,
-        rtol=5e-3,
-    ),
+    Vector("goldilocks", even([sqrt(p * (1 - p)) for p in ESTIMATES["now"]]), {}, ESTIMATES),
+    Vector("bots", bots(0.1, 0.1), {}, ESTIMATES, rtol=5e-3),
+    Vector("bots", bots(0.5, 1.0), {"forget": 0.5, "implicit": 1.0}, ESTIMATES, rtol=5e-3),
     Vector("dps", dps(), {"decay": 0.5, "candidates": 3}, stream=TWICE),
     Vector("insight", insight()),
     Vector("cdas", cdas()),
     # Scripted answers at the fifth update. Successes of tries: 2/4, 1/5, 3/3, 1/2, 0/0 for goals 0
     # to 4; (k + 1) / (n + 2) is largest for goal 2, 4/5; then for 0, 3 and 4, 1/2, of which 3 was
     # the last to succeed. A proposal of two goals adds the nearest by features, 3 to 2.
-    Vector("experimenter_goals", [0, 0, 1, 0, 0], {"ask_every": 5, "proposals": 1, "retrieved": 1}),
-    Vector(
-        "experimenter_goals",
-        even([0, 0, 1, 1, 0]),
-        {"ask_every": 5, "proposals": 2, "retrieved": 1},
-    ),
-    Vector(
-        "experimenter_goals",
-        even([0, 0, 1, 1, 0]),
-        {"ask_every": 5, "proposals": 1, "retrieved": 2},
-    ),
+    Vector("experimenter_goals", [0, 0, 1, 0, 0], {**ASKED, "proposals": 1, "retrieved": 1}),
+    Vector("experimenter_goals", even([0, 0, 1, 1, 0]), {**ASKED, "proposals": 2, "retrieved": 1}),
+    Vector("experimenter_goals", even([0, 0, 1, 1, 0]), {**ASKED, "proposals": 1, "retrieved": 2}),
     # Question 1 shows goal (0 + 64) * 7919 mod 5 = 1, "Find b", where b and a are in sight.
-    Vector("proposer", even([1, 1, 0, 0, 0]), {"ask_every": 5, "seen": 1}),
-    Vector("proposer", [0, 1, 0, 0, 0], {"ask_every": 5, "seen": 1, "proposals": 1}),
+    Vector("proposer", even([1, 1, 0, 0, 0]), {**ASKED, "seen": 1}),
+    Vector("proposer", [0, 1, 0, 0, 0], {**ASKED, "seen": 1, "proposals": 1}),
 ]
 
 

@@ -3,7 +3,6 @@
 import io
 import json
 import re
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +28,7 @@ READ = [
 """Samplers that need a model to read goals."""
 
 
-def embed(texts: list[str]) -> np.ndarray:
+def embed(texts):
     return np.array([[word in text.split() for word in WORDS] for text in texts], float)
 
 
@@ -43,7 +42,7 @@ SHORT = {
 }
 
 
-def settings_of(name: str) -> dict[str, Any]:
+def settings_of(name):
     """Settings of a sampler and its estimator, for few updates."""
     spec = SAMPLERS[name]
     used = {spec.section} | ({ESTIMATORS[spec.estimator].section} if spec.estimator else set())
@@ -51,13 +50,13 @@ def settings_of(name: str) -> dict[str, Any]:
     return {"samplers": {"epsilon_decay": 20.0}, **short}
 
 
-def make(name: str, **given: Any) -> Curriculum:
-    arguments: dict[str, Any] = {"embed": embed, "groups": GROUPS, "order": ["grasp", "grow"]}
+def make(name, **given):
+    arguments = {"embed": embed, "groups": GROUPS, "order": ["grasp", "grow"]}
     arguments |= {"play": lambda goals: goals % 2 == 0, "settings": settings_of(name)}
     return Curriculum(GOALS, name, **{**arguments, **given})
 
 
-def practise(curriculum: Curriculum, updates: int, seed: int = 1) -> np.ndarray:
+def practise(curriculum, updates, seed=1):
     """Play simulated episodes, with more success for later goals; return all draws."""
     rng, drawn = np.random.default_rng(seed), []
     for _ in range(updates):
@@ -67,14 +66,14 @@ def practise(curriculum: Curriculum, updates: int, seed: int = 1) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
-def test_draws_are_those_of_a_run_that_has_the_same_outcomes(name: str) -> None:
+def test_draws_are_those_of_a_run_that_has_the_same_outcomes(name):
     from magellan.training.loop import Trainer
 
     settings, rng = settings_of(name), np.random.default_rng(0)
     run = Trainer(run_model()(sampler=name, goal_space="12-8-4-2-2", seed=3, **settings))
     kinds, sampler = run.goals.categories_at(np.arange(len(run.goals))), run.sampler
     prompts, groups = [run.goals.prompt(n) for n in range(len(kinds))], [str(n) for n in kinds]
-    given: dict[str, Any] = {"play": lambda goals: goals % 2, "order": sorted(set(groups))}
+    given = {"play": lambda goals: goals % 2, "order": sorted(set(groups))}
     curriculum = Curriculum(prompts, name, "zoo-mini", 3, groups, ["0"], settings, **given)
     begun = run.collector._positions  # goals of the episodes that a run begins with
     np.testing.assert_array_equal(curriculum.sample(len(begun)), begun)
@@ -91,7 +90,7 @@ def test_draws_are_those_of_a_run_that_has_the_same_outcomes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
-def test_a_curriculum_goes_on_where_another_stopped(name: str) -> None:
+def test_a_curriculum_goes_on_where_another_stopped(name):
     """Its state went through JSON and through `torch.load` as it is by default."""
     whole = make(name)
     practise(whole, 12)
@@ -110,7 +109,7 @@ def test_a_curriculum_goes_on_where_another_stopped(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["online", "learnability", "magellan"])
-def test_goals_come_on_the_way_and_what_is_known_stays(name: str) -> None:
+def test_goals_come_on_the_way_and_what_is_known_stays(name):
     curriculum = make(name)
     practise(curriculum, 30)
     before, epsilon = curriculum.competence(), curriculum.sampler.epsilon
@@ -125,7 +124,7 @@ def test_goals_come_on_the_way_and_what_is_known_stays(name: str) -> None:
 
 @pytest.mark.parametrize("estimator", ["per_goal", "expert_buckets", "learned", "ensemble"])
 @pytest.mark.parametrize("rule", ["learnability", "pcl"])
-def test_any_rule_follows_any_estimator(rule: str, estimator: str) -> None:
+def test_any_rule_follows_any_estimator(rule, estimator):
     """After episodes in which "grow" goals succeed half of the time and "grasp" goals never."""
     crossed = {"estimator": estimator, "epsilon_start": 0.0, "epsilon_end": 0.0}
     own = {"learned": {"competence": OFTEN}, "ensemble": {"ensemble": {"learning_rate": 0.05}}}
@@ -141,13 +140,13 @@ def test_any_rule_follows_any_estimator(rule: str, estimator: str) -> None:
 PROMPTS = [f"Goal: Grow {thing}" for thing in ("cow", "lion", "wolf", "carrot", "potato", "door")]
 
 
-def test_the_head_on_vectors_is_the_one_on_a_frozen_model() -> None:
+def test_the_head_on_vectors_is_the_one_on_a_frozen_model():
     frozen = {"competence": {**OFTEN, "adapter": "frozen"}}
     model = Curriculum(PROMPTS, "magellan", "zoo-mini", settings=frozen)
     backend = model._backend
     assert backend is not None
 
-    def read(texts: list[str]) -> np.ndarray:
+    def read(texts):
         from magellan.core.codec import stack
 
         return backend.representation(stack(backend.codec.pack(texts, [()] * len(texts))))
@@ -167,11 +166,11 @@ class Moving:
     nonstationary = True
     size = 1.0
 
-    def __call__(self, texts: list[str]) -> np.ndarray:
+    def __call__(self, texts):
         return self.size * embed(texts)
 
 
-def test_what_a_moving_model_predicted_is_kept_not_predicted_again() -> None:
+def test_what_a_moving_model_predicted_is_kept_not_predicted_again():
     """Also when goals come; the head stands still, so that only the model changes."""
     nonstationary = Moving()
     still = {"competence": {**OFTEN, "learning_rate": 1e-12}}
@@ -189,7 +188,7 @@ def test_what_a_moving_model_predicted_is_kept_not_predicted_again() -> None:
 
 
 @pytest.mark.parametrize("name", ["magellan", "pcl", "regions"])
-def test_too_many_goals_are_refused_and_nothing_changes(name: str) -> None:
+def test_too_many_goals_are_refused_and_nothing_changes(name):
     settings = {"competence": {**OFTEN, "pool": 12}}
     curriculum = make(name, embed=Moving() if name == "magellan" else embed, settings=settings)
     practise(curriculum, 6)
@@ -201,7 +200,7 @@ def test_too_many_goals_are_refused_and_nothing_changes(name: str) -> None:
     practise(curriculum, 6)
 
 
-def test_goals_that_a_model_cannot_read_are_not_added() -> None:
+def test_goals_that_a_model_cannot_read_are_not_added():
     curriculum = Curriculum(PROMPTS[:2], embed="zoo-mini", settings={"competence": OFTEN})
     with pytest.raises(InputError, match=r"^goals: .* has a tokenizer that does not know 'zebra'"):
         curriculum.add(["Goal: Grow zebra"])
@@ -274,12 +273,12 @@ CASES = {
 }
 
 
-def test_a_threshold_may_be_a_number_of_numpy() -> None:
+def test_a_threshold_may_be_a_number_of_numpy():
     solved = [make("random", solved=number).solved for number in (np.float32(0.5), np.int64(1))]
     assert solved == [0.5, 1.0]
 
 
-OTHERS: dict[str, dict[str, Any]] = {
+OTHERS = {
     "seed is 1 here and 0 there": {"seed": 1},
     "competence.delay is 40 here and 4 there": {
         "settings": {**settings_of("magellan"), "competence": {**OFTEN, "delay": 40}}
@@ -290,7 +289,7 @@ OTHERS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("line", OTHERS)
-def test_a_state_names_what_it_was_made_with(line: str) -> None:
+def test_a_state_names_what_it_was_made_with(line):
     state = make("magellan").state_dict()
     begin = "^curriculum: a state of magellan is not allowed: .*" + re.escape(line)
     with pytest.raises(InputError, match=begin):
@@ -298,7 +297,7 @@ def test_a_state_names_what_it_was_made_with(line: str) -> None:
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
-def test_a_refused_state_changes_nothing(name: str) -> None:
+def test_a_refused_state_changes_nothing(name):
     other = make(name)
     practise(other, 12)
     other.add(["grow tiger"], ["grow"])
@@ -319,12 +318,12 @@ def test_a_refused_state_changes_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize("line", CASES)
-def test_bad_input_is_one_clear_line(line: str) -> None:
+def test_bad_input_is_one_clear_line(line):
     with pytest.raises(InputError, match="^" + re.escape(line)):
         CASES[line]()
 
 
-def test_hidden_states_of_a_text_do_not_depend_on_its_batch_or_a_padding_token() -> None:
+def test_hidden_states_of_a_text_do_not_depend_on_its_batch_or_a_padding_token():
     from peft import PromptTuningConfig, get_peft_model
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -355,7 +354,7 @@ def test_hidden_states_of_a_text_do_not_depend_on_its_batch_or_a_padding_token()
 
 
 @pytest.mark.parametrize("name", ["adarft", "e2h", "scripted"])
-def test_practice_begins_with_the_first_group_of_the_order(name: str) -> None:
+def test_practice_begins_with_the_first_group_of_the_order(name):
     shares = {"scripted": {"stages": [{"shares": [0.9, 0.1]}]}} if name == "scripted" else {}
     grasps = [
         make(name, order=order, settings=shares).probabilities()[:6].sum()
@@ -366,7 +365,7 @@ def test_practice_begins_with_the_first_group_of_the_order(name: str) -> None:
 
 @pytest.mark.parametrize("graded", [False, True])
 @pytest.mark.parametrize("name", SAMPLERS)
-def test_the_order_of_answers_means_nothing(name: str, graded: bool) -> None:
+def test_the_order_of_answers_means_nothing(name, graded):
     """Groups of eight one after the other, against all answers mixed: the same to the last bit."""
     solved = 0.7 if graded else 1.0
     first, second = (make(name, solved=solved) for _ in range(2))
@@ -401,10 +400,8 @@ def test_the_order_of_answers_means_nothing(name: str, graded: bool) -> None:
         ("mopps", {"discount": 0}, {goal: [1, 0, 1, 0] for goal in range(4)}, [1 / 4] * 4),
     ],
 )
-def test_a_group_of_answers_is_one_outcome(
-    name: str, settings: dict[str, Any], answers: dict[int, list[float]], expected: list[float]
-) -> None:
-    sections: dict[str, Any] = {"samplers": {"epsilon_start": 0.0, "epsilon_end": 0.0}}
+def test_a_group_of_answers_is_one_outcome(name, settings, answers, expected):
+    sections = {"samplers": {"epsilon_start": 0.0, "epsilon_end": 0.0}}
     sections |= {name: settings} if settings else {}
     curriculum = Curriculum(list("abcd"), name, settings=sections)
     goals = [goal for goal, rewards in answers.items() for _ in rewards]
@@ -412,7 +409,7 @@ def test_a_group_of_answers_is_one_outcome(
     np.testing.assert_allclose(curriculum.probabilities(), expected, atol=1e-12)
 
 
-def test_a_mixture_fitted_to_practice_stays_when_goals_come() -> None:
+def test_a_mixture_fitted_to_practice_stays_when_goals_come():
     curriculum = make("alp_gmm")
     practise(curriculum, 30)
     known = curriculum.probabilities() - 0.2 / 12  # a fifth of draws is uniform
@@ -423,10 +420,8 @@ def test_a_mixture_fitted_to_practice_stays_when_goals_come() -> None:
 
 @pytest.mark.parametrize("solved", [0.7, -0.1])
 @pytest.mark.parametrize("kind", ["bfloat16", "float32", "float64", "sum", "list"])
-def test_a_reward_that_equals_the_threshold_in_its_format_is_a_success(
-    kind: str, solved: float
-) -> None:
-    rewards: Any = torch.full((4,), solved, requires_grad=True, dtype=torch.float64)
+def test_a_reward_that_equals_the_threshold_in_its_format_is_a_success(kind, solved):
+    rewards = torch.full((4,), solved, requires_grad=True, dtype=torch.float64)
     if kind == "sum":
         rewards = np.array([np.float32(solved) / 3] * 4).astype(np.float32) * np.float32(3)
     elif kind == "list":
@@ -447,9 +442,7 @@ def test_a_reward_that_equals_the_threshold_in_its_format_is_a_success(
         ([-4e-4, 1000.0], 0.0, "float64"),
     ],
 )
-def test_a_reward_below_the_threshold_is_a_failure_beside_any_other(
-    rewards: Any, solved: float, kind: str
-) -> None:
+def test_a_reward_below_the_threshold_is_a_failure_beside_any_other(rewards, solved, kind):
     curriculum = Curriculum(["a", "b"], "online", solved=solved)
     rewards = torch.tensor(rewards, dtype=getattr(torch, kind))
     curriculum.update([0] * 4 + [1] * 4, rewards.repeat_interleave(4))
@@ -457,7 +450,7 @@ def test_a_reward_below_the_threshold_is_a_failure_beside_any_other(
 
 
 @pytest.mark.filterwarnings("error")
-def test_the_largest_rewards_there_are_are_rewards() -> None:
+def test_the_largest_rewards_there_are_are_rewards():
     curriculum, most = Curriculum(["a", "b"], "plr"), np.finfo(float).max
     curriculum.update([0, 0, 0, 1, 1, 1], [most, -most, -most, most, most, most])
     assert curriculum.metrics()["informative"] == 0.5
@@ -465,7 +458,7 @@ def test_the_largest_rewards_there_are_are_rewards() -> None:
     assert np.isfinite(group_advantages([0, 0], [most, -most])).all()
 
 
-def test_a_threshold_that_no_reward_reaches_is_said_once() -> None:
+def test_a_threshold_that_no_reward_reaches_is_said_once():
     curriculum = make("online")
     words = r"^solved: 1 was reached by none of 32 .* is 0\.9$"
     with pytest.warns(UserWarning, match=words) as said:  # noqa: PT031
@@ -476,13 +469,13 @@ def test_a_threshold_that_no_reward_reaches_is_said_once() -> None:
 
 @pytest.mark.parametrize("lost", ["lost", "NaN", "nothing is said"])
 @pytest.mark.parametrize("name", SAMPLERS)
-def test_goals_that_never_report_are_left_to_exploration(name: str, lost: str) -> None:
+def test_goals_that_never_report_are_left_to_exploration(name, lost):
     """Goals to grow are the first in order, and draws of them never come back."""
     curriculum, rng = make(name, order=["grow", "grasp"]), np.random.default_rng(0)
     grow = np.array(GROUPS) == "grow"
     for number in range(80 if lost == "nothing is said" else 30):
         drawn = np.repeat(curriculum.sample(6), 4)
-        rewards: list[Any] = (rng.random(24) < 0.9).astype(float).tolist()
+        rewards = (rng.random(24) < 0.9).astype(float).tolist()
         if lost == "NaN":
             gone = (np.nan, None, -np.inf)[number % 3]
             rewards = [gone if grow[goal] else r for goal, r in zip(drawn, rewards, strict=True)]
@@ -507,7 +500,7 @@ def test_goals_that_never_report_are_left_to_exploration(name: str, lost: str) -
 
 @pytest.mark.parametrize("lost", [True, False])
 @pytest.mark.parametrize("name", ["adarft", "dump", "insight", "mopps", "tscl"])
-def test_a_large_group_that_never_reports_is_left_to_exploration(name: str, lost: bool) -> None:
+def test_a_large_group_that_never_reports_is_left_to_exploration(name, lost):
     """As with tasks whose judge is broken: there is always a goal that was not drawn before."""
     groups = np.repeat(["broken", "whole"], 300)
     names, rng = [f"goal {number}" for number in range(600)], np.random.default_rng(0)
@@ -525,7 +518,7 @@ def test_a_large_group_that_never_reports_is_left_to_exploration(name: str, lost
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
-def test_draws_without_replacement_are_distinct(name: str) -> None:
+def test_draws_without_replacement_are_distinct(name):
     curriculum = make(name)
     practise(curriculum, 6)
     assert sorted(curriculum.sample(12, replace=False).tolist()) == list(range(12))
@@ -535,7 +528,7 @@ def test_draws_without_replacement_are_distinct(name: str) -> None:
     assert possible[few].all() or possible.sum() < 3
 
 
-def test_metrics_are_numbers_by_name() -> None:
+def test_metrics_are_numbers_by_name():
     curriculum = make("random")
     curriculum.update([0, 0, 1, 1, 2, 2, 3], [1, 1, 0, 0, 1, 0, None])
     found = curriculum.metrics("goals/")
@@ -556,9 +549,7 @@ def test_metrics_are_numbers_by_name() -> None:
     ],
 )
 @pytest.mark.parametrize("name", ["random", "plr"])
-def test_a_gate_says_what_is_trained_on_and_changes_nothing(
-    name: str, gate: Any, admitted: list[int]
-) -> None:
+def test_a_gate_says_what_is_trained_on_and_changes_nothing(name, gate, admitted):
     curriculum = make(name)
     goals, rewards = [3, 3, 0, 0, 1, 2, 2, 2], [1, 0, 1, 1, 0.1, 0.2, 0.4, None]
     state = curriculum.state_dict()
@@ -569,7 +560,7 @@ def test_a_gate_says_what_is_trained_on_and_changes_nothing(
 
 
 @pytest.mark.parametrize("name", ["hard", "hard  ones ", "two\u2028lines", "x" * 310])
-def test_a_chat_model_may_propose_groups_of_any_name(name: str) -> None:
+def test_a_chat_model_may_propose_groups_of_any_name(name):
     settings = {"experimenter": {"ask_every": 2, "proposals": 1}}
     settings["samplers"] = {"epsilon_start": 0.0, "epsilon_end": 0.0}
     groups = [name, "Hard"] * 6
@@ -579,7 +570,7 @@ def test_a_chat_model_may_propose_groups_of_any_name(name: str) -> None:
     assert curriculum.metrics()["share/Hard"] == 0.0
 
 
-def test_goals_are_named_by_row_text_or_key() -> None:
+def test_goals_are_named_by_row_text_or_key():
     """A key may be the text of its goal."""
     curriculums = [Curriculum(["a", "b", "b"], "online", keys=["a", "y", "z"]) for _ in range(3)]
     for curriculum, goals in zip(
@@ -593,14 +584,14 @@ def test_goals_are_named_by_row_text_or_key() -> None:
 
 @pytest.mark.parametrize("size", [0.0, 0.1, 1.0, 3e38])
 @pytest.mark.parametrize("name", ["regions", "frontier", "alp_gmm", "pcl"])
-def test_goals_that_look_the_same_are_as_likely(name: str, size: float) -> None:
+def test_goals_that_look_the_same_are_as_likely(name, size):
     curriculum = Curriculum(
         [*map(str, range(60))], name, lambda texts: np.full((len(texts), 3), size)
     )
     np.testing.assert_allclose(curriculum.probabilities(), 1 / 60)
 
 
-def test_ranks_do_not_depend_on_the_rounding_of_rewards() -> None:
+def test_ranks_do_not_depend_on_the_rounding_of_rewards():
     chances = []
     for rewards in (np.array([0.1, 0.3, 0.6, 0.8]), np.array([0.1, 0.3, 0.6, 0.8], np.float32)):
         curriculum = make("plr", groups=None, order=None, settings={"plr": {"staleness": 0}})
@@ -621,9 +612,7 @@ def test_ranks_do_not_depend_on_the_rounding_of_rewards() -> None:
     ("variant", "answers", "shares"),
     [("sampling", 5, [1, 2, 1]), ("sampling", 5, [1, 0, 1]), ("window", 10, [2, 3, 4])],
 )
-def test_equal_progress_is_shared_whatever_the_level(
-    variant: str, answers: int, shares: list[int]
-) -> None:
+def test_equal_progress_is_shared_whatever_the_level(variant, answers, shares):
     """Successes are 1, 2, 3 in one group; .6 - .4 is not .4 - .2."""
     settings = {"tscl": {"variant": variant}}
     curriculum = Curriculum(["a", "b"], "tscl", groups=["x", "y"], settings=settings)
@@ -633,16 +622,16 @@ def test_equal_progress_is_shared_whatever_the_level(
     np.testing.assert_allclose(curriculum.probabilities(), 0.5)
 
 
-def test_a_goal_drawn_twice_has_two_groups_of_answers() -> None:
+def test_a_goal_drawn_twice_has_two_groups_of_answers():
     curriculum, goals = make("random"), [0] * 8 + [1] * 4
     rewards = [0] * 4 + [1] * 4 + [1, 0, 0, None]
     assert curriculum.admitted(goals, rewards)[:8].all()
     draws = ["a"] * 4 + ["b"] * 4 + ["c"] * 4
     admitted = curriculum.admitted(goals, rewards, draws=draws)
     np.testing.assert_array_equal(admitted, [False] * 8 + [True] * 3 + [False])
-    seen: list[list[int]] = []
+    seen = []
 
-    def gate(groups: Any) -> np.ndarray:
+    def gate(groups):
         seen.append(groups.goals.tolist())
         return groups.success == 1
 
@@ -652,7 +641,7 @@ def test_a_goal_drawn_twice_has_two_groups_of_answers() -> None:
         curriculum.admitted(goals, rewards, draws=[0, 1])
 
 
-def test_tensors_single_values_and_masks_are_read_everywhere() -> None:
+def test_tensors_single_values_and_masks_are_read_everywhere():
     curriculum = make("ek_eval", play=lambda goals: torch.ones(len(goals), dtype=torch.bfloat16))
     curriculum.sample(2)
     curriculum.update(1, 1.0)
@@ -670,7 +659,7 @@ def test_tensors_single_values_and_masks_are_read_everywhere() -> None:
     assert vectors.sample(2).shape == (2,)
 
 
-def test_an_advantage_is_the_distance_to_the_mean_reward_of_the_goal() -> None:
+def test_an_advantage_is_the_distance_to_the_mean_reward_of_the_goal():
     found = group_advantages([4, 0, 4, 4], [1.0, 0.25, 0.0, 0.5])
     np.testing.assert_allclose(found, [0.5, 0.0, 0.5, 0.0])
     assert group_advantages([], []).shape == (0,)
@@ -683,12 +672,12 @@ OF_MODELS = ("transformers", "peft", "tokenizers", "safetensors", "huggingface_h
 OF_OTHERS = ("pandas", "snakemake", "scipy", "matplotlib", "tqdm", "sklearn", "rliable", "arch")
 
 
-def without(names: tuple[str, ...], code: str) -> str:
+def without(names, code):
     """Return what code prints if these packages are not installed."""
     return run_program(f"import sys\nsys.modules.update(dict.fromkeys({names!r}))\n{code}")
 
 
-def test_worlds_samplers_and_curriculum_need_the_base_install_only() -> None:
+def test_worlds_samplers_and_curriculum_need_the_base_install_only():
     code = """
 import gymnasium
 gymnasium.make("magellan.worlds:LittleZoo-v0").reset(seed=0)

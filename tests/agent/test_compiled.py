@@ -21,7 +21,7 @@ from tests.runs import refusal
 from tests.snippets import run_program, script
 
 
-def make_backbone(passes="compiled") -> Backbone:
+def make_backbone(passes="compiled"):
     return Backbone(BackboneConfig(model="zoo-reader", passes=passes))
 
 
@@ -55,7 +55,7 @@ def test_what_is_not_finite_is_seen(bad):
 
 
 @pytest.fixture
-def cache(tmp_path, monkeypatch) -> Path:
+def cache(tmp_path, monkeypatch):
     """An empty cache of this test's own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return cache_folder()
@@ -121,7 +121,7 @@ def test_no_float_is_compared_as_one_processor_suggests():
 # ---- never a must ------------------------------------------------------------------------------
 
 
-def check_fallback(reason: str) -> None:
+def check_fallback(reason):
     """`auto` takes PyTorch and says why; `compiled` is refused for the same reason."""
     backbone = make_backbone(passes="auto")
     assert isinstance(backbone.fast_pass, LlamaPass)

@@ -1,7 +1,6 @@
 """Fused layers, and compiled passes, give what the modules as loaded give."""
 
 import re
-from pathlib import Path
 
 import pytest
 import torch
@@ -63,11 +62,11 @@ def test_a_pair_in_one_pass_is_what_each_gives(name, dtype, tmp_path):
             tiny.close(*values)
 
 
-def read_each(backbone: Backbone, states: PackedBatch) -> list:
+def read_each(backbone, states):
     return [score_candidates(backbone, adapter, states) for adapter in PAIR.split()]
 
 
-def make(name: str, dtype: str, targets: str, path: Path) -> tuple[Backbone, Backbone, PackedBatch]:
+def make(name, dtype, targets, path):
     """A model with its layers fused, and as loaded; and states for both."""
     family, settings = MODELS[name]
     tiny.write(path, family, **settings)
@@ -81,7 +80,7 @@ def make(name: str, dtype: str, targets: str, path: Path) -> tuple[Backbone, Bac
     return found, library, PackedBatch(*stack(tiny.random_states(5, 9, words=6, longest=8)))
 
 
-def randomized(backbone: Backbone) -> Backbone:
+def randomized(backbone):
     """Gains, biases and adapters that matter."""
     generator = torch.Generator().manual_seed(4)
     with torch.no_grad():
@@ -91,7 +90,7 @@ def randomized(backbone: Backbone) -> Backbone:
     return tiny.set_adapters(backbone, 0.05, seed=2)
 
 
-def read(backbone: Backbone, states: PackedBatch) -> list:
+def read(backbone, states):
     """Scores of two adapters, features without gradients, and gradients of two backward passes."""
     with torch.no_grad():
         features = [prompt_features(backbone, adapter, states) for adapter in ADAPTERS]

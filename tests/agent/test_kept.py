@@ -24,7 +24,7 @@ def folder(tmp_path_factory):
     return path
 
 
-def make(folder, room: int = 2000, layers: int = 2) -> Backbone:
+def make(folder, room=2000, layers=2):
     settings = {"lora_rank": 2, "lora_layers": layers, "lora_targets": "all_linear"}
     config = BackboneConfig(model=str(folder), passes="torch", **settings)
     return Backbone(config, seed=3, backend=BackendConfig(kept_states_mb=room))

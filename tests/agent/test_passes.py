@@ -1,8 +1,5 @@
 """Written-out passes give what the modules of `transformers` give, and the same gradients."""
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -22,7 +19,7 @@ from tests.agent.tiny import close, needs_compiler
 THREE = {"num_hidden_layers": 3}
 
 
-def llama(width: int, inner: int, heads: int, keys: int, head_dim: int) -> tuple[str, dict]:
+def llama(width, inner, heads, keys, head_dim):
     sizes = {"hidden_size": width, "intermediate_size": inner, "num_attention_heads": heads}
     return "llama", {**sizes, "num_key_value_heads": keys, "head_dim": head_dim}
 
@@ -53,13 +50,13 @@ READ = [
 class Readers:
     """The same model and adapters, read by a written-out pass and by `transformers`."""
 
-    def __init__(self, path, passes: str, layers: int) -> None:
+    def __init__(self, path, passes, layers):
         self.own = make_backbone(path, passes=passes, lora_layers=layers)
         with tiny.as_loaded():
             self.library = make_backbone(path, lora_mode="per_token", lora_layers=layers)
         self._expected = {}
 
-    def check(self, read: Callable[[Backbone], Any], *what: Any) -> None:
+    def check(self, read, *what):
         """`read(backbone)`, known as `what`, gives what the library gives."""
         if what not in self._expected:
             library = read(self.library)
@@ -69,7 +66,7 @@ class Readers:
 
 
 @pytest.fixture(scope="module", params=READ, ids=lambda param: " ".join(param))
-def readers(request, tmp_path_factory) -> Readers:
+def readers(request, tmp_path_factory):
     name, passes = request.param
     path = tmp_path_factory.mktemp("model")
     tokenizer = AutoTokenizer.from_pretrained(check_backbone("zoo-mini"))
@@ -87,12 +84,12 @@ def readers(request, tmp_path_factory) -> Readers:
     return Readers(path, passes, layers=1 if "last layer" in request.param[0] else 0)
 
 
-def make_backbone(path, **settings) -> Backbone:
+def make_backbone(path, **settings):
     config = BackboneConfig(model=str(path), lora_targets="all_linear", lora_rank=3, **settings)
     return tiny.set_adapters(Backbone(config, seed=1), 0.05, seed=2)
 
 
-def random_batch(seed: int) -> PackedBatch:
+def random_batch(seed):
     """States of many lengths, one of them twice."""
     states = tiny.random_states(seed, 9, words=6, longest=8)
     return PackedBatch(*stack([*states, states[0]]))

@@ -21,13 +21,13 @@ from tests.agent.tiny import CANDIDATES, PROMPTS, close, moved, reversed_batch
 approx = partial(pytest.approx, rel=1e-5)  # of a few operations in float32
 
 
-def make_agent(seed=0, learning_rate=1e-2, **settings) -> SAC:
+def make_agent(seed=0, learning_rate=1e-2, **settings):
     backbone = Backbone(BackboneConfig(lora_targets="all_linear", lora_rank=4), seed=seed)
     config = AgentConfig(critic_hidden=(8,), learning_rate=learning_rate, **settings)
     return SAC(backbone, config, seed=seed)
 
 
-def make_batch(agent: SAC, discounts=(0.5, 0.0)) -> Batch:
+def make_batch(agent, discounts=(0.5, 0.0)):
     packed = Codec(agent.backbone.tokenizer).pack(PROMPTS, CANDIDATES)
     return reversed_batch(
         *stack(packed),
@@ -37,7 +37,7 @@ def make_batch(agent: SAC, discounts=(0.5, 0.0)) -> Batch:
     )
 
 
-def snapshot(agent: SAC) -> dict[str, dict[str, torch.Tensor]]:
+def snapshot(agent):
     groups = {name: agent.backbone.adapter(name) for name in ADAPTERS}
     groups["critic"] = dict(agent.critic.named_parameters())
     groups["target"] = dict(agent.target_critic.named_parameters())
@@ -194,7 +194,7 @@ def test_candidates_of_the_current_state_under_the_next_prompt():
     assert decode(tokens[0][segments[0] == 2]) == CANDIDATES[0][1]
 
 
-def test_signs_of_a_collapsed_critic(monkeypatch) -> None:
+def test_signs_of_a_collapsed_critic(monkeypatch):
     """Hidden units pushed below zero whatever they read, 0, 3 and 8 of 8; equal features."""
     agent = make_agent()
     before, states = snapshot(agent), Codec(agent.backbone.tokenizer).pack(PROMPTS, CANDIDATES)
@@ -219,7 +219,7 @@ def test_a_head_without_gradients_keeps_what_is_not_finite():
         assert apply_head(head, torch.full((2, 6), torch.nan)).isnan().all()
 
 
-def state(number: int, length: int = 3) -> PackedState:
+def state(number, length=3):
     return PackedState(np.full(length, number, np.int32), np.zeros(length, np.int8))
 
 
@@ -237,7 +237,7 @@ def test_three_step_returns_of_a_five_step_episode():
     assert [t.action for t in transitions] == [0, 1, 0, 1, 0]
 
 
-def transition(number: int, length: int = 3, discount: float = 0.5) -> Transition:
+def transition(number, length=3, discount=0.5):
     return Transition(
         state(number, length), number, float(number), discount, state(-number, length)
     )

@@ -8,7 +8,6 @@ import contextlib
 import functools
 import json
 import shutil
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -16,12 +15,7 @@ import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
-from transformers import (
-    AutoModelForCausalLM,
-    AutoModelForSeq2SeqLM,
-    ByT5Tokenizer,
-    PreTrainedTokenizerFast,
-)
+from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, ByT5Tokenizer
 
 from magellan.core.codec import PADDING, Codec, stack
 from magellan.core.errors import InputError
@@ -72,11 +66,11 @@ class Read:
     model: torch.nn.Module
     tokenizer: Tokenizer
 
-    def ids(self, text: str) -> list[int]:
+    def ids(self, text):
         return self.tokenizer.encode(text, add_special_tokens=False).ids
 
     @torch.no_grad()
-    def plainly(self, prompt: str, candidate: str) -> tuple[torch.Tensor, torch.Tensor]:
+    def plainly(self, prompt, candidate):
         """Scores of a candidate, logits and log-probabilities, (2,), and its last hidden state."""
         head, tail = self.ids(prompt), self.ids(candidate)
         if self.model.config.is_encoder_decoder:
@@ -93,7 +87,7 @@ class Read:
         both = (logits, logits.log_softmax(-1))
         return torch.stack([values[range(len(tail)), tail].sum() for values in both]), hidden
 
-    def check(self, found: tuple, plainly: Callable[[], Sequence]) -> None:
+    def check(self, found, plainly):
         """Each of what was found is what a plain loop gives."""
         library = plainly()
         with in_float64(self.model):
@@ -103,7 +97,7 @@ class Read:
 
 
 @functools.cache
-def made(kind: str) -> PreTrainedTokenizerFast:
+def made(kind):
     return TOKENIZERS[kind]()
 
 
@@ -116,7 +110,7 @@ PAIRS = [
 
 
 @pytest.fixture(scope="module", params=PAIRS)
-def read(request, tmp_path_factory) -> Read:
+def read(request, tmp_path_factory):
     way, kind = request.param
     family, settings = WAYS[way]
     folder = tmp_path_factory.mktemp("model")
@@ -132,25 +126,25 @@ def read(request, tmp_path_factory) -> Read:
     return Read(Backbone(config), *without_this_package(folder))
 
 
-def without_this_package(folder) -> tuple[torch.nn.Module, Tokenizer]:
+def without_this_package(folder):
     """Model and tokenizer as their own libraries read them."""
     encoder = "T5" in (folder / "config.json").read_text()
     family = AutoModelForSeq2SeqLM if encoder else AutoModelForCausalLM
     return family.from_pretrained(folder, dtype=torch.float32).eval(), tokenizer_of(folder)
 
 
-def tokenizer_of(folder) -> Tokenizer:
+def tokenizer_of(folder):
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.no_padding()
     tokenizer.no_truncation()
     return tokenizer
 
 
-def packed(backbone: Backbone, states=STATES) -> list:
+def packed(backbone, states=STATES):
     return Codec(backbone.tokenizer).pack(*zip(*states, strict=True))
 
 
-def scored(backbone: Backbone, states, score: str = "log_prob_sum"):
+def scored(backbone, states, score="log_prob_sum"):
     """Policy over candidates, (batch, candidates), and features of each state."""
     with torch.no_grad():
         scores = score_candidates(backbone, "policy", backbone.batch(*stack(states)), score)
@@ -163,7 +157,7 @@ def test_scores_equal_a_plain_loop(read, score):
     policy, features = scored(read.backbone, packed(read.backbone), score)
     number = ("logit_sum", "log_prob_sum").index(score)
 
-    def plainly() -> tuple[list[torch.Tensor], ...]:
+    def plainly():
         alone = [
             [read.plainly(prompt, candidate) for candidate in candidates]
             for prompt, candidates in STATES
@@ -203,7 +197,7 @@ def test_prompts_read_alone_equal_those_with_candidates(read):
             for states in (alone, packed(read.backbone))
         )
 
-    def plainly() -> list[list[torch.Tensor]]:  # an encoder-decoder reads its start token alone
+    def plainly():  # an encoder-decoder reads its start token alone
         return 2 * [[read.plainly(prompt, "")[1] for prompt, _ in STATES]]
 
     read.check((list(features), list(with_candidates)), plainly)
@@ -222,7 +216,7 @@ def folder(tmp_path_factory):
     return shutil.copytree(BACKBONES / "zoo-mini", tmp_path_factory.mktemp("any") / "model")
 
 
-def declare(folder, family: str, named: str | None, **settings) -> None:
+def declare(folder, family, named, **settings):
     (folder / "config.json").write_text(json.dumps({"model_type": family}))
     settings |= {} if named is None else {"tokenizer_class": named}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))

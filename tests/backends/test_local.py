@@ -37,7 +37,7 @@ def plain():
 
 
 @functools.cache
-def expected_update(learner: str, joint: bool) -> list:
+def expected_update(learner, joint):
     return models.references(learner, agent={"joint_update": joint})
 
 
@@ -317,7 +317,7 @@ def test_deterministic_operations_can_be_switched_off():
     assert torch.are_deterministic_algorithms_enabled()
 
 
-def on_a_gpu_or_not(episodes: int, **backend):
+def on_a_gpu_or_not(episodes, **backend):
     """A small run that reads its adapters per token."""
     return runs.config(
         goal_space="40-8-4-2-2",

@@ -21,7 +21,7 @@ def memory_for(monkeypatch):
     """Lets passes with gradients fail on more than this many states; returns what was tried."""
     probe, tried = SAC.probe, []
 
-    def allow(states: int) -> list[int]:
+    def allow(states):
         def probe_or_fail(agent, batch):
             tried.append(len(batch))
             if len(batch) > states:

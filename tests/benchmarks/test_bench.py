@@ -88,7 +88,7 @@ def test_on_a_gpu_memory_is_measured(monkeypatch):
 
 
 def test_what_does_not_fit_is_said(monkeypatch):
-    def fail(*_) -> None:
+    def fail(*_):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(bench, "timed", fail)
@@ -111,8 +111,8 @@ def test_what_the_time_allows_is_measured(speed, monkeypatch):
     start, each, size, calls = SPEEDS[speed]
     now, sizes = 0.0, []
 
-    def make(n: int):
-        def call() -> None:
+    def make(n):
+        def call():
             nonlocal now
             now += start + each * n + (0.0 if sizes else 5.0)  # one-time costs
             sizes.append(n)

@@ -3,15 +3,13 @@
 import importlib
 import sys
 import types
-from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
 
 @contextmanager
-def loaded(name: str, stand_ins: dict[str, dict[str, Any]]) -> Iterator[Any]:
+def loaded(name, stand_ins):
     """A module of `magellan.integrations`; members of the stand-ins by their full names."""
     module = f"magellan.integrations.{name}"
     with pytest.MonkeyPatch.context() as patch:

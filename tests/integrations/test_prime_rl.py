@@ -20,17 +20,17 @@ class TaskSampler(Iterator[Any], ABC):
     """Without its methods that do nothing: `observe`, those of the state, `metrics`."""
 
     @abstractmethod
-    def __next__(self) -> Any: ...
+    def __next__(self): ...
 
 
 @pytest.fixture
-def made() -> Iterator[Any]:
+def made():
     interface = {"TaskSampler": TaskSampler}
     with loaded("prime_rl", {"prime_rl.orchestrator.curriculum.samplers": interface}) as module:
         yield module.CurriculumSampler
 
 
-def task(number: int, key: str | None = "") -> Any:
+def task(number, key=""):
     data = types.SimpleNamespace(idx=number, prompt=f"What is {number} + {number}?")
     return types.SimpleNamespace(data=data, key=f"key{number}" if key == "" else key)
 
@@ -38,7 +38,7 @@ def task(number: int, key: str | None = "") -> Any:
 TASKS = [task(number) for number in range(10)]
 
 
-def group(of: Any, rewards: list[float | None], trainable: bool = True) -> list[Any]:
+def group(of, rewards, trainable=True):
     """Finished episodes of a task, a trace each; None: the rollout failed."""
     agent = types.SimpleNamespace(trainable=trainable)
     return [
@@ -50,7 +50,7 @@ def group(of: Any, rewards: list[float | None], trainable: bool = True) -> list[
     ]
 
 
-def practise(sampler: Any, groups: int) -> list[str]:
+def practise(sampler, groups):
     """Rewards differ from task 7 on."""
     drawn = []
     for _ in range(groups):
@@ -62,7 +62,7 @@ def practise(sampler: Any, groups: int) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["mopps", "learnability"])
-def test_it_practises_what_it_can_learn_and_goes_on_where_it_stopped(made: Any, name: str) -> None:
+def test_it_practises_what_it_can_learn_and_goes_on_where_it_stopped(made, name):
     arguments = {"sampler": name, "settings": {"samplers": {"epsilon_decay": 10.0}}}
     first, again = (made(TASKS, groups_per_step=4, **arguments) for _ in range(2))
     practise(first, 121)  # one group of the next step is waiting
@@ -74,7 +74,7 @@ def test_it_practises_what_it_can_learn_and_goes_on_where_it_stopped(made: Any, 
     assert all(isinstance(value, float) for value in first.metrics().values())
 
 
-def test_a_resumed_one_with_smaller_steps_goes_on_learning(made: Any) -> None:
+def test_a_resumed_one_with_smaller_steps_goes_on_learning(made):
     first, again = (made(TASKS, groups_per_step=n, sampler="random") for n in (8, 4))
     practise(first, 7)
     state = first.state_dict()
@@ -87,7 +87,7 @@ def test_a_resumed_one_with_smaller_steps_goes_on_learning(made: Any) -> None:
         again.load_state_dict({**state, "waiting": [(99, [1.0])]})
 
 
-def test_errors_and_others_agents_are_lost(made: Any) -> None:
+def test_errors_and_others_agents_are_lost(made):
     sampler = made(TASKS, groups_per_step=3, sampler="random", solved=1.0)
     sampler.observe(group(TASKS[0], [None, 1.0, 1.0]))
     sampler.observe(group(TASKS[1], [1.0], trainable=False))
@@ -107,6 +107,6 @@ def test_errors_and_others_agents_are_lost(made: Any) -> None:
         (TASKS, 1, "task key: 'key11' is not allowed; allowed: those of"),
     ],
 )
-def test_bad_input_is_one_clear_line(made: Any, tasks: Any, groups: int, says: str) -> None:
+def test_bad_input_is_one_clear_line(made, tasks, groups, says):
     with pytest.raises(InputError, match=f"^{says}"):
         made(tasks, groups_per_step=groups, sampler="random").observe(group(task(11), [1.0]))

@@ -2,10 +2,8 @@
 
 import types
 import warnings
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,28 +24,28 @@ class RepeatSampler:
 
     mini_repeat_count, batch_size, repeat_count = 4, 3, 2
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows):
         self._rows = rows
 
-    def __len__(self) -> int:
+    def __len__(self):
         return self._rows // 3 * 3 * 4 * 2
 
 
 class Rows:
-    def __init__(self, **columns: list[Any]) -> None:
+    def __init__(self, **columns):
         self.columns = columns
 
     @property
-    def column_names(self) -> list[str]:
+    def column_names(self):
         return list(self.columns)
 
-    def __len__(self) -> int:
+    def __len__(self):
         return len(self.columns["prompt"])
 
-    def __getitem__(self, name: str) -> list[Any]:
+    def __getitem__(self, name):
         return self.columns[name]
 
-    def add_column(self, name: str, values: list[Any]) -> "Rows":
+    def add_column(self, name, values):
         return Rows(**self.columns, **{name: values})
 
 
@@ -56,28 +54,28 @@ class StandIn(Trainer):
 
     _signature_columns: list[str] | None = None
 
-    def _set_signature_columns_if_needed(self) -> None:
+    def _set_signature_columns_if_needed(self):
         self._signature_columns = self._signature_columns or ["prompt"]
 
-    def log(self, logs: dict[str, float]) -> None:
+    def log(self, logs):
         self.logged = logs
 
-    def __init__(self, model: Any, reward_funcs: Any, args: Any, train_dataset: Rows) -> None:
+    def __init__(self, model, reward_funcs, args, train_dataset):
         self.model, self.reward_funcs, self.args = model, reward_funcs, args
         self.train_dataset, self.callbacks = train_dataset, []
-        self.resumed: Any = None
+        self.resumed = None
 
-    def add_callback(self, callback: Any) -> None:
+    def add_callback(self, callback):
         self.callbacks.append(callback)
 
-    def _get_train_sampler(self, dataset: Any = None) -> RepeatSampler:
+    def _get_train_sampler(self, dataset=None):
         return RepeatSampler(len(self.train_dataset))
 
-    def get_train_dataloader(self) -> Any:
+    def get_train_dataloader(self):
         rows = range(len(self.train_dataset))
         return prepare_data_loader(DataLoader(rows, 24, sampler=self._get_train_sampler()))
 
-    def train(self, resume_from_checkpoint: Any = None, batches: int = 0) -> list[list[int]]:
+    def train(self, resume_from_checkpoint=None, batches=0):
         """Rows of each batch; accelerate's loader looks one ahead."""
         self.resumed = resume_from_checkpoint
         loader, drawn = self.get_train_dataloader(), []
@@ -96,34 +94,34 @@ class StandIn(Trainer):
         (folder / "rng_state").write_bytes(torch.get_rng_state().numpy().tobytes())
         return drawn
 
-    def answer(self, rows: list[int]) -> None:
+    def answer(self, rows):
         for function in self.reward_funcs:
             function(prompts=rows, completions=rows, goal=[*rows])
 
-    def notify(self, event: str, step: int) -> None:
+    def notify(self, event, step):
         state = TrainerState(global_step=step, is_world_process_zero=True)
         for callback in self.callbacks:
             getattr(callback, event)(self.args, state, TrainerControl())
 
 
 @pytest.fixture
-def hook() -> Iterator[Any]:
+def hook():
     with loaded("trl", {"trl": {"GRPOTrainer": StandIn, "RLOOTrainer": StandIn}}) as module:
         yield module
 
 
-def small(prompts: Any = (), completions: Any = (), goal: Any = (), **_: Any) -> list[float | None]:
+def small(prompts=(), completions=(), goal=(), **_):
     """Goals from 14 on succeed; the answer of goal 3 is not judged."""
     return [None if number == 3 else float(number > 13) for number in goal]
 
 
-def chats(goals: list[str]) -> list[Any]:
+def chats(goals):
     """Conversations whose last turn is a goal."""
     first = {"role": "system", "content": "Reckon."}
     return [[first, {"role": "user", "content": goal}] for goal in goals]
 
 
-def trainer(hook: Any, folder: Path, name: str = "online", **given: Any) -> Any:
+def trainer(hook, folder, name="online", **given):
     settings = {"samplers": {"epsilon_decay": 3.0}}
     curriculum = Curriculum(GOALS, name, seed=1, settings=settings)
     saves = given.pop("saves", {})
@@ -136,7 +134,7 @@ def trainer(hook: Any, folder: Path, name: str = "online", **given: Any) -> Any:
     return hook.CurriculumGRPOTrainer(model, functions, args, rows, curriculum=curriculum, **given)
 
 
-def test_goals_come_in_groups_and_batches_as_trl_wants_them(hook: Any, tmp_path: Path) -> None:
+def test_goals_come_in_groups_and_batches_as_trl_wants_them(hook, tmp_path):
     grpo = trainer(hook, tmp_path)
     sampler = grpo._get_train_sampler()
     assert len(sampler) == len(RepeatSampler(20)) == len(list(sampler))
@@ -146,7 +144,7 @@ def test_goals_come_in_groups_and_batches_as_trl_wants_them(hook: Any, tmp_path:
     assert grpo.args.ignore_data_skip
 
 
-def test_draws_saved_for_another_batch_size_are_drawn_anew(hook: Any, tmp_path: Path) -> None:
+def test_draws_saved_for_another_batch_size_are_drawn_anew(hook, tmp_path):
     grpo = trainer(hook, tmp_path)
     grpo._ahead[:] = [[1, 2]]
     with pytest.warns(UserWarning, match="saved ahead are not of 3 goals"):
@@ -154,7 +152,7 @@ def test_draws_saved_for_another_batch_size_are_drawn_anew(hook: Any, tmp_path: 
     assert len(list(sampler)) == len(sampler)
 
 
-def test_a_curriculum_gets_each_answer_once_and_draws_by_it(hook: Any, tmp_path: Path) -> None:
+def test_a_curriculum_gets_each_answer_once_and_draws_by_it(hook, tmp_path):
     grpo, outcomes = trainer(hook, tmp_path, "learnability"), []
     update = grpo.curriculum.update
     grpo.curriculum.update = lambda *outcome: (outcomes.append(outcome), update(*outcome))
@@ -169,10 +167,8 @@ def test_a_curriculum_gets_each_answer_once_and_draws_by_it(hook: Any, tmp_path:
     assert grpo.logged["curriculum/coverage"] == grpo.curriculum.metrics()["coverage"] > 0
 
 
-def test_a_goal_drawn_twice_in_a_batch_has_two_groups(
-    hook: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def generate(self: StandIn, rows: list[int]) -> dict[str, torch.Tensor]:
+def test_a_goal_drawn_twice_in_a_batch_has_two_groups(hook, tmp_path, monkeypatch):
+    def generate(self, rows):
         self.answer(rows)
         return {"advantages": torch.ones(len(rows))}
 
@@ -189,8 +185,8 @@ def test_a_goal_drawn_twice_in_a_batch_has_two_groups(
     [("steps", 5, 4, True), ("epoch", 5, 4, False), ("steps", 0.1, 1, False)],
 )
 def test_checkpoints_between_two_generations_are_warned_of(
-    hook: Any, tmp_path: Path, strategy: str, at: float, generation: int, warned: bool
-) -> None:
+    hook, tmp_path, strategy, at, generation, warned
+):
     """Answers are generated every `generation` * 2 passes, and a step has two of them."""
     saves = {"save_strategy": strategy, "save_steps": at, "max_steps": -1, "num_iterations": 2}
     saves |= {"gradient_accumulation_steps": 2, "steps_per_generation": generation}
@@ -201,18 +197,18 @@ def test_checkpoints_between_two_generations_are_warned_of(
     assert [words.endswith("allowed: a multiple of 4") for words in found] == [True] * warned
 
 
-def test_the_column_of_goals_is_kept(hook: Any, tmp_path: Path) -> None:
+def test_the_column_of_goals_is_kept(hook, tmp_path):
     grpo = trainer(hook, tmp_path)
     for _ in range(2):
         grpo._set_signature_columns_if_needed()
     assert grpo._signature_columns == ["prompt", "goal"]
 
 
-def test_the_judge_is_the_one_that_is_named(hook: Any, tmp_path: Path) -> None:
-    def partly(goal: list[int], **_: Any) -> list[float]:
+def test_the_judge_is_the_one_that_is_named(hook, tmp_path):
+    def partly(goal, **_):
         return [0.5 for _ in goal]
 
-    def one_by_one(**arguments: Any) -> Iterator[float | None]:
+    def one_by_one(**arguments):
         yield from small(**arguments)
 
     grpo = trainer(hook, tmp_path, reward_funcs=[partly, one_by_one], judge=1, solved=0.25)
@@ -227,16 +223,14 @@ def test_the_judge_is_the_one_that_is_named(hook: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["random", "learnability"])
-def test_a_resumed_trainer_draws_as_one_that_never_stopped(
-    hook: Any, tmp_path: Path, name: str
-) -> None:
+def test_a_resumed_trainer_draws_as_one_that_never_stopped(hook, tmp_path, name):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
 
-    def judge(goal: list[int], **_: Any) -> list[float]:  # answers are sampled with torch
+    def judge(goal, **_):  # answers are sampled with torch
         return (torch.rand(len(goal)) < torch.tensor(goal) / 20).double().tolist()
 
-    def begun(folder: str) -> Any:
+    def begun(folder):
         return trainer(hook, tmp_path / folder, name, reward_funcs=judge)
 
     whole = begun("a").train(batches=8)  # an epoch has six
@@ -247,13 +241,13 @@ def test_a_resumed_trainer_draws_as_one_that_never_stopped(
     assert again.resumed == str(tmp_path / "b" / "checkpoint-3")
 
 
-def test_bad_input_is_one_clear_line(hook: Any, tmp_path: Path) -> None:
+def test_bad_input_is_one_clear_line(hook, tmp_path):
     with pytest.raises(InputError, match=r"^resume_from_checkpoint: \S+curriculum.* is missing"):
         trainer(hook, tmp_path).train(str(tmp_path / "checkpoint-2"))
     with pytest.raises(InputError, match=r"^judge: 'a/model' is not allowed; allowed: a plain"):
         trainer(hook, tmp_path, reward_funcs=["a/model"])
 
-    def made(data: Any, goals: list[str] = GOALS, **given: Any) -> Any:
+    def made(data, goals=GOALS, **given):
         given["curriculum"] = Curriculum(goals, "random")
         return hook.CurriculumGRPOTrainer(None, [small], types.SimpleNamespace(), data, **given)
 
@@ -273,7 +267,7 @@ def test_bad_input_is_one_clear_line(hook: Any, tmp_path: Path) -> None:
     made(Rows(prompt=[[{"role": "user", "content": goal}] for goal in GOALS]))
 
 
-def real(folder: Path, name: str, batches: list[list[int]], base: str, **given: Any) -> Any:
+def real(folder, name, batches, base, **given):
     """A trainer of TRL's on a small model; `batches` gets the rows of each batch."""
     trl = pytest.importorskip("trl")
     from datasets import Dataset
@@ -288,14 +282,14 @@ def real(folder: Path, name: str, batches: list[list[int]], base: str, **given: 
     things = ("cow", "lion", "deer", "carrot", "potato", "door", "sofa", "desk")
     rows = [f"Goal: {verb} {thing}" for thing in things for verb in ("Grasp", "Grow")]
 
-    def reward(completion_ids: list[list[int]], goal: list[int], **_: Any) -> list[float]:
+    def reward(completion_ids, goal, **_):
         batches.append(goal)
         return [
             float(sum(ids) % 2 == number % 2)
             for ids, number in zip(completion_ids, goal, strict=True)
         ]
 
-    settings: dict[str, Any] = {"samplers": {"epsilon_decay": 2.0}}
+    settings = {"samplers": {"epsilon_decay": 2.0}}
     if name == "magellan":
         settings["competence"] = {"refresh": 2, "delay": 2, "learning_rate": 1e-2}
     curriculum = Curriculum(rows, name, HiddenStates(model, tokenizer), settings=settings)
@@ -322,9 +316,9 @@ def real(folder: Path, name: str, batches: list[list[int]], base: str, **given: 
 
 
 @pytest.mark.parametrize(("name", "base"), [("magellan", "GRPO"), ("dps", "RLOO")])
-def test_trl_itself_goes_on_where_it_stopped(tmp_path: Path, name: str, base: str) -> None:
-    whole: list[list[int]] = []
-    rest: list[list[int]] = []
+def test_trl_itself_goes_on_where_it_stopped(tmp_path, name, base):
+    whole = []
+    rest = []
     first, again = (real(tmp_path, name, batches, base, gate="spread") for batches in (whole, rest))
     first.train()
     # Twelve steps learn from six batches of four goals, four answers each, twice.
@@ -341,9 +335,9 @@ def test_trl_itself_goes_on_where_it_stopped(tmp_path: Path, name: str, base: st
 
 @pytest.mark.parametrize("base", ["GRPO", "RLOO"])
 @pytest.mark.parametrize("gate", ["all", "none", "even"])
-def test_answers_that_a_gate_refuses_change_no_weight(tmp_path: Path, gate: str, base: str) -> None:
+def test_answers_that_a_gate_refuses_change_no_weight(tmp_path, gate, base):
     """Gradients are those of the admitted goals alone: none if there are none."""
-    gates: dict[str, Any] = {
+    gates = {
         "all": "all",
         "none": lambda groups: np.zeros(len(groups), bool),
         "even": lambda groups: groups.goals % 2 == 0,

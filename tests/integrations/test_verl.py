@@ -2,7 +2,6 @@
 
 import types
 from abc import abstractmethod
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,32 +17,32 @@ class AbstractCurriculumSampler(Sampler[int]):
     """The interface as verl documents it."""
 
     @abstractmethod
-    def __init__(self, data_source: Any, data_config: Any) -> None: ...
+    def __init__(self, data_source, data_config): ...
 
     @abstractmethod
-    def update(self, batch: Any) -> None: ...
+    def update(self, batch): ...
 
 
 class PPOTrainerSync:
     """The parts of verl's trainer that ours is about."""
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config):
         self.config, self.train_dataset = config, ROWS
         self._init_dataloader()
 
-    def _init_dataloader(self) -> None:
+    def _init_dataloader(self):
         self.train_dataloader = DataLoader(ROWS, batch_size=4, collate_fn=list)
 
-    def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
+    def _compute_advantage(self, batch, metrics):
         metrics["advantages"] = len(batch.keys)
         return batch
 
 
-QUEUE: dict[str, dict[str, Any]] = {}
+QUEUE = {}
 """TransferQueue: what workers put, by key."""
 
 
-def kv_batch_get(keys: list[str], partition_id: str, select_fields: list[str]) -> dict[str, Any]:
+def kv_batch_get(keys, partition_id, select_fields):
     assert partition_id == "train"
     columns = {field: [QUEUE[key][field] for key in keys] for field in select_fields}
     return {
@@ -54,7 +53,7 @@ def kv_batch_get(keys: list[str], partition_id: str, select_fields: list[str]) -
     }
 
 
-def kv_batch_put(keys: list[str], partition_id: str, fields: dict[str, Any]) -> None:
+def kv_batch_put(keys, partition_id, fields):
     assert partition_id == "train"
     for name, values in fields.items():
         for key, value in zip(keys, values.unbind(), strict=True):
@@ -62,11 +61,11 @@ def kv_batch_put(keys: list[str], partition_id: str, fields: dict[str, Any]) -> 
 
 
 @pytest.fixture
-def make_sampler() -> Iterator[Any]:
+def make_sampler():
     interface = {"AbstractCurriculumSampler": AbstractCurriculumSampler}
     with loaded("verl", {"verl.experimental.dataset.sampler": interface}) as module:
 
-        def make(rows: list[dict[str, Any]], **curriculum: Any) -> Any:
+        def make(rows, **curriculum):
             data = {"train_batch_size": 4, "prompt_key": "prompt", "curriculum": curriculum}
             return module.CurriculumSampler(types.SimpleNamespace(dataframe=rows), data)
 
@@ -74,10 +73,10 @@ def make_sampler() -> Iterator[Any]:
 
 
 @pytest.fixture
-def make_trainer() -> Iterator[Any]:
-    trainers: dict[str, Any] = {}
+def make_trainer():
+    trainers = {}
 
-    def register_trainer(name: str) -> Any:
+    def register_trainer(name):
         return lambda cls: trainers.setdefault(name, cls)
 
     stand_ins = {
@@ -91,9 +90,7 @@ def make_trainer() -> Iterator[Any]:
     }
     with loaded("verl_trainer", stand_ins):
 
-        def make(
-            filter_groups: Any = None, other: Any = None, gate: Any = None, **curriculum: Any
-        ) -> Any:
+        def make(filter_groups=None, other=None, gate=None, **curriculum):
             config = types.SimpleNamespace(
                 algorithm={"filter_groups": filter_groups, "gate": gate},
                 data={"curriculum": curriculum, "sampler": {"class_path": other}},
@@ -112,7 +109,7 @@ ROWS = [
 SETTINGS = {"samplers": {"epsilon_decay": 2.0}}
 
 
-def step(sampler: Any, places: list[int]) -> None:
+def step(sampler, places):
     """A step of verl's trainer: three answers to each row, scored at their last token."""
     info = np.repeat([ROWS[place]["extra_info"] for place in places], 3)
     scores = torch.zeros(len(info), 5)
@@ -125,7 +122,7 @@ def step(sampler: Any, places: list[int]) -> None:
     )
 
 
-def test_it_draws_rows_and_gets_answers(make_sampler: Any) -> None:
+def test_it_draws_rows_and_gets_answers(make_sampler):
     sampler = make_sampler(ROWS, sampler="learnability", settings=SETTINGS)
     assert isinstance(sampler, AbstractCurriculumSampler)
     assert len(list(sampler)) == len(sampler) == 10
@@ -139,12 +136,12 @@ def test_it_draws_rows_and_gets_answers(make_sampler: Any) -> None:
 
 @pytest.mark.parametrize("size", [None, 4])
 @pytest.mark.parametrize("taken", [4, 10])
-def test_epochs_are_whole_also_after_a_resume(size: int | None, taken: int) -> None:
+def test_epochs_are_whole_also_after_a_resume(size, taken):
     """Ten rows in batches of `size`, of which a loader drops what is left over."""
     with loaded("verl", {}) as module:
         data = {"train_batch_size": size, "curriculum": {"sampler": "random"}}
 
-        def batches(sampler: Any) -> list[list[int]]:
+        def batches(sampler):
             return [*BatchSampler(sampler, size or 1, drop_last=True)]
 
         first, again = (module.CurriculumSampler(ROWS, data) for _ in range(2))
@@ -174,14 +171,12 @@ def test_epochs_are_whole_also_after_a_resume(size: int | None, taken: int) -> N
         (ROWS, {"sampler": "random"}, "extra_info.index: 99 is not allowed; allowed"),
     ],
 )
-def test_bad_input_is_one_clear_line(
-    make_sampler: Any, rows: Any, curriculum: Any, says: str
-) -> None:
+def test_bad_input_is_one_clear_line(make_sampler, rows, curriculum, says):
     with pytest.raises(InputError, match=f"^{says}"):
         make_sampler(rows, **curriculum).record([{"index": 99}], np.ones(1))
 
 
-def test_scores_that_are_not_finite_are_lost(make_sampler: Any) -> None:
+def test_scores_that_are_not_finite_are_lost(make_sampler):
     sampler = make_sampler(ROWS, sampler="plr", solved=0.7)
     scores = np.array([np.nan, 0.7, np.inf, 0.0], np.float32)
     sampler.record([{"index": 0}] * 4, scores)
@@ -192,7 +187,7 @@ def test_scores_that_are_not_finite_are_lost(make_sampler: Any) -> None:
     assert chances[7] > chances[1]
 
 
-def test_scores_in_half_precision_are_read_in_their_format(make_sampler: Any) -> None:
+def test_scores_in_half_precision_are_read_in_their_format(make_sampler):
     sampler = make_sampler(ROWS, sampler="online", solved=0.7)
     scores = torch.tensor([[0.0, 0.7], [0.0, 0.2]], dtype=torch.bfloat16)
     extra = {"extra_info": [{"index": 0}, {"index": 2}]}
@@ -205,9 +200,7 @@ def test_scores_in_half_precision_are_read_in_their_format(make_sampler: Any) ->
 MASKS = ("response_mask", "loss_mask")
 
 
-def answers(
-    place: int, scores: list[float], draw: str = "row", **tag: Any
-) -> dict[str, dict[str, Any]]:
+def answers(place, scores, draw="row", **tag):
     """Put a row's answers, each in two parts with its score, into the queue; their tags."""
     tags = {}
     for number, score in enumerate(scores):
@@ -222,16 +215,16 @@ def answers(
     return tags
 
 
-def practise(trainer: Any, tags: dict[str, dict[str, Any]]) -> None:
+def practise(trainer, tags):
     batch = types.SimpleNamespace(keys=list(tags), tags=list(tags.values()), partition_id="train")
-    metrics: dict[str, Any] = {}
+    metrics = {}
     assert trainer._compute_advantage(batch, metrics) is batch
     assert metrics.pop("advantages") == len(tags)
     metrics.pop("curriculum/admitted", None)
     assert {*metrics} == {*trainer.curriculum_sampler.curriculum.metrics("curriculum/")}
 
 
-def test_the_trainer_counts_each_answer_once_and_no_padding(make_trainer: Any) -> None:
+def test_the_trainer_counts_each_answer_once_and_no_padding(make_trainer):
     trainer = make_trainer(sampler="online", settings=SETTINGS)
     for _ in range(2):
         practise(trainer, answers(7, [1.0, 0.0, 1.0, 0.5]) | answers(2, [1.0], is_padding=True))
@@ -243,9 +236,7 @@ def test_the_trainer_counts_each_answer_once_and_no_padding(make_trainer: Any) -
 
 
 @pytest.mark.parametrize(("gate", "kept"), [(None, {2, 5, 7}), ("spread", {7})])
-def test_answers_that_the_gate_refuses_are_not_trained_on(
-    make_trainer: Any, gate: str | None, kept: set[int]
-) -> None:
+def test_answers_that_the_gate_refuses_are_not_trained_on(make_trainer, gate, kept):
     trainer = make_trainer(gate=gate, sampler="random")
     put = answers(7, [1.0, 0.0]) | answers(2, [0.0, 0.0]) | answers(5, [1.0, 1.0])
     practise(trainer, put | answers(3, [1.0], is_padding=True))
@@ -260,7 +251,7 @@ def test_answers_that_the_gate_refuses_are_not_trained_on(
     assert (row["response_mask"] == 1).all()
 
 
-def test_a_row_drawn_twice_in_a_batch_has_two_groups(make_trainer: Any) -> None:
+def test_a_row_drawn_twice_in_a_batch_has_two_groups(make_trainer):
     trainer = make_trainer(gate="spread", sampler="random")
     twice = answers(7, [0.0, 0.0]) | answers(7, [1.0, 1.0], draw="again")
     practise(trainer, twice | answers(2, [1.0, 0.0]))
@@ -268,7 +259,7 @@ def test_a_row_drawn_twice_in_a_batch_has_two_groups(make_trainer: Any) -> None:
     assert (QUEUE["row2_0_0"]["advantages"] == 1.0).all()
 
 
-def test_the_trainer_draws_by_its_curriculum(make_trainer: Any) -> None:
+def test_the_trainer_draws_by_its_curriculum(make_trainer):
     trainer = make_trainer(
         sampler="learnability", settings={"samplers": {"epsilon_end": 0.0, "epsilon_decay": 1.0}}
     )
@@ -281,7 +272,7 @@ def test_the_trainer_draws_by_its_curriculum(make_trainer: Any) -> None:
     assert drawn.count(14) >= 6
 
 
-def test_the_trainer_refuses_to_lose_groups(make_trainer: Any) -> None:
+def test_the_trainer_refuses_to_lose_groups(make_trainer):
     make_trainer(filter_groups={"enable": False}, sampler="random")
     for given, says in (
         ({"filter_groups": {"enable": True}}, "algorithm.filter_groups.enable: True; .*ed: False"),
@@ -292,7 +283,7 @@ def test_the_trainer_refuses_to_lose_groups(make_trainer: Any) -> None:
             make_trainer(**given, sampler="random")
 
 
-def test_verl_0_5_to_0_7_themselves_make_it_and_tell_it_scores() -> None:
+def test_verl_0_5_to_0_7_themselves_make_it_and_tell_it_scores():
     """Not 0.6, which imports what transformers 5 no longer has."""
     pytest.importorskip("verl.experimental.dataset.sampler", reason="none of these is installed")
     main_ppo = pytest.importorskip("verl.trainer.main_ppo", exc_type=ImportError)

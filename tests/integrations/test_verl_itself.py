@@ -6,7 +6,6 @@ are answered by a stand-in of its rollout, and actor and weights are left out.
 
 import types
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,7 +20,7 @@ CURRICULUM = ("sampler=learnability", "seed=4", "settings.samplers.epsilon_decay
 
 
 @pytest.fixture(scope="module", autouse=True)
-def queue() -> Any:
+def queue():
     """The queue of verl's trainer, in a Ray of its own."""
     import ray
     import transfer_queue
@@ -36,10 +35,10 @@ def queue() -> Any:
 class Rollout:
     """Three answers to each row, each in two parts; two of three to a solvable row score."""
 
-    def __init__(self, queue: Any) -> None:
+    def __init__(self, queue):
         self.queue, self.drawn = queue, []  # type: Any, list[int]
 
-    def generate_sequences(self, batch: Any) -> None:
+    def generate_sequences(self, batch):
         from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
         for uid, extra in zip(batch["uid"], batch["extra_info"], strict=True):
@@ -75,7 +74,7 @@ class Rollout:
             self.queue.kv_batch_put(keys=[uid], tags=[done], partition_id="train")
 
 
-def config_of(folder: Path, steps: int, resume: str) -> Any:
+def config_of(folder, steps, resume):
     """verl's configuration of a run on 40 rows, eight a step."""
     rows = [
         {
@@ -104,7 +103,7 @@ def config_of(folder: Path, steps: int, resume: str) -> Any:
         return hydra.compose("ppo_trainer", overrides)
 
 
-def train(queue: Any, folder: Path, steps: int, resume: str) -> tuple[list[int], Any]:
+def train(queue, folder, steps, resume):
     """Run verl's loop; the rows drawn, and the curriculum at the end."""
     from magellan.integrations.verl_trainer import CurriculumTrainer
 
@@ -118,7 +117,7 @@ def train(queue: Any, folder: Path, steps: int, resume: str) -> tuple[list[int],
     )
 
     class Trainer(CurriculumTrainer):
-        def _setup(self) -> None:
+        def _setup(self):
             self.tokenizer = types.SimpleNamespace(pad_token_id=0, eos_token_id=1)
             self.processor = None
             self.actor_rollout_wg = self.checkpoint_manager = self.reward_loop_manager = nothing
@@ -127,13 +126,13 @@ def train(queue: Any, folder: Path, steps: int, resume: str) -> tuple[list[int],
             self._init_dump_executor()
             self._load_checkpoint()
 
-        def _get_required_batch_multiple(self, dp_size: int) -> int:
+        def _get_required_batch_multiple(self, dp_size):
             return dp_size
 
-        def _compute_old_log_prob(self, batch: Any, metrics: Any) -> Any:
+        def _compute_old_log_prob(self, batch, metrics):
             return batch
 
-        def _update_actor(self, batch: Any, metrics: Any) -> Any:
+        def _update_actor(self, batch, metrics):
             assert any(tag.get("is_padding") for tag in batch.tags)
             tags = zip(batch.keys, batch.tags, strict=True)
             names = ["extra_info", "advantages", "response_mask", "loss_mask"]
@@ -149,7 +148,7 @@ def train(queue: Any, folder: Path, steps: int, resume: str) -> tuple[list[int],
                 assert some == (admitted if any(admitted) or name == "advantages" else [True] * 48)
             return batch
 
-        def _compute_metrics(self, *arguments: Any, **named: Any) -> None:
+        def _compute_metrics(self, *arguments, **named):
             pass
 
     trainer, rollout = Trainer(config_of(folder, steps, resume)), Rollout(queue)
@@ -158,9 +157,7 @@ def train(queue: Any, folder: Path, steps: int, resume: str) -> tuple[list[int],
     return rollout.drawn, trainer.curriculum_sampler.curriculum
 
 
-def test_it_practises_what_it_can_learn_and_goes_on_where_it_stopped(
-    queue: Any, tmp_path: Path
-) -> None:
+def test_it_practises_what_it_can_learn_and_goes_on_where_it_stopped(queue, tmp_path):
     whole, curriculum = train(queue, tmp_path / "whole", 12, "disable")
     assert curriculum.state_dict()["episodes"] == 12 * 8 * ANSWERS
     assert np.mean(np.array(whole[48:]) >= SOLVABLE) > 0.6  # a quarter of the rows

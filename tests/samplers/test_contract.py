@@ -26,11 +26,11 @@ FAVOURITES = ("scripted", "e2h", "adarft", "pcl", "vds", "frontier", "goldilocks
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_it_keeps_the_contract(name: str, check: str) -> None:
+def test_it_keeps_the_contract(name, check):
     CHECKS[check](name)
 
 
-def test_what_practice_leaves_of_exploration_and_of_chance(name: str) -> None:
+def test_what_practice_leaves_of_exploration_and_of_chance(name):
     """Every goal keeps its share; learning samplers are away from uniform, and seeds differ."""
     practised, other = (conformance.practised(name, seed) for seed in (0, 1))
     probabilities, epsilon = practised.probabilities(), practised.epsilon
@@ -47,7 +47,7 @@ def test_what_practice_leaves_of_exploration_and_of_chance(name: str) -> None:
     assert practised.sample(50).tolist() != other.sample(50).tolist()
 
 
-def test_it_explores_what_its_registration_says(name: str) -> None:
+def test_it_explores_what_its_registration_says(name):
     """With epsilon 1, under any estimator; `explored` is empty where it is neither."""
     spec = SAMPLERS[name]
     assert bool(spec.explores) == spec.epsilon
@@ -68,7 +68,7 @@ def test_it_explores_what_its_registration_says(name: str) -> None:
             assert np.allclose(probabilities, share) == (what == explored), (estimator, what)
 
 
-def test_epsilon_moves_once_per_update_even_without_episodes(name: str) -> None:
+def test_epsilon_moves_once_per_update_even_without_episodes(name):
     sampler = make(name, epsilon_start=0.9, epsilon_end=0.1, epsilon_decay=2.0)
     before = sampler.epsilon
     sampler.sample(5)
@@ -81,7 +81,7 @@ def test_epsilon_moves_once_per_update_even_without_episodes(name: str) -> None:
         assert sampler.epsilon == pytest.approx(0.1 + 0.8 * np.exp(-0.5))
 
 
-def test_nothing_learned_is_uniform_over_arms(name: str) -> None:
+def test_nothing_learned_is_uniform_over_arms(name):
     """Before any outcome all learning progress is 0, so even exploitation has no favourite."""
     if name in FAVOURITES:
         pytest.skip("it has a favourite before it learns")

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from magellan.competence import CompetenceEstimator
 from magellan.core.errors import InputError, NotFiniteError
 from magellan.samplers import SamplerParts, make_sampler
 from magellan.samplers.conformance import FewGoals, exploration, make
@@ -13,7 +12,7 @@ from tests.samplers.few_goals import Given, outcomes
 HALF = {"epsilon_start": 0.5, "epsilon_end": 0.5}  # a constant epsilon keeps the sums short
 
 
-def test_online_has_no_threshold() -> None:
+def test_online_has_no_threshold():
     """250 successes, then 249 and a failure: learning progress 1/250 is all there is to follow."""
     sampler = make("online", epsilon_start=0.0, epsilon_end=0.0, window=500, lp_threshold=0.5)
     sampler.update(outcomes(*[(3, 1)] * 499, (3, 0)))
@@ -21,9 +20,7 @@ def test_online_has_no_threshold() -> None:
 
 
 @pytest.mark.parametrize(("dropped", "carnivore"), [(False, 0.25), (True, 0.0)])
-def test_ek_online_can_drop_episodes_that_start_on_an_object(
-    dropped: bool, carnivore: float
-) -> None:
+def test_ek_online_can_drop_episodes_that_start_on_an_object(dropped, carnivore):
     """Plant 0 | 1 and carnivore 0 | 1 share 1/2, unless the latter's success, begun on object 0, is
     dropped: then plant has it all. Two carnivore goals share that, and 1/8 by exploration."""
     sampler = make("ek_online", drop_standing_starts=dropped, **HALF)
@@ -31,19 +28,19 @@ def test_ek_online_can_drop_episodes_that_start_on_an_object(
     assert sampler.probabilities()[8] == pytest.approx((0.125 + carnivore) / 2)
 
 
-def test_ek_online_needs_a_feasible_goal() -> None:
+def test_ek_online_needs_a_feasible_goal():
     with pytest.raises(InputError, match="all goals are impossible"):
         make("ek_online", FewGoals([0, 0, 0]))
 
 
-def magellan_over(estimator: CompetenceEstimator | None):
+def magellan_over(estimator):
     """MAGELLAN over four goals of any category, with this estimator."""
     rng = np.random.default_rng(0)
     parts = SamplerParts(FewGoals([0, 1, 0, 2]), rng, exploration(**HALF), estimator)
     return make_sampler("magellan", parts)
 
 
-def test_magellan_needs_an_estimator_that_is_finite() -> None:
+def test_magellan_needs_an_estimator_that_is_finite():
     diverged = Given([0.5, np.nan, 0.5, 0.5], [0.5] * 4)
     for estimator, kind, words in (
         (diverged, NotFiniteError, r"sampler magellan \(.*magellan\.py\): .* competence nan now"),
@@ -56,21 +53,21 @@ def test_magellan_needs_an_estimator_that_is_finite() -> None:
 class Pool(Given):
     """Knows a few goals only, other ones after each update."""
 
-    def __init__(self, *pools: tuple[list[int], list[float], list[float]]) -> None:
+    def __init__(self, *pools):
         self._pools = [tuple(map(np.array, pool)) for pool in pools]
         self.update()
 
-    def candidates(self) -> np.ndarray:
+    def candidates(self):
         return self.goals
 
-    def known(self) -> np.ndarray:
+    def known(self):
         return np.arange(len(self.now))
 
-    def update(self, outcomes=None) -> None:
+    def update(self, outcomes=None):
         self.goals, self.now, self.delayed = self._pools.pop(0)
 
 
-def test_exploitation_keeps_to_the_candidates_and_exploration_does_not() -> None:
+def test_exploitation_keeps_to_the_candidates_and_exploration_does_not():
     """Pool of goals 3 and 1 with progress 0.1 and 0.3, then of goal 0, then without progress.
 
     Epsilon 1/2: 0.125 for all four, and 0.5 shared by the pool, or by all where it has no progress.
@@ -94,7 +91,7 @@ def test_exploitation_keeps_to_the_candidates_and_exploration_does_not() -> None
 
 
 @pytest.mark.parametrize("name", ["online", "ek_online"])
-def test_draws_from_a_space_of_millions_follow_its_categories(name: str) -> None:
+def test_draws_from_a_space_of_millions_follow_its_categories(name):
     """The whole space: a goal of every category practised; what makes progress is drawn again."""
     space = WholeSpace()
     first = {category: int(space.nth(category, np.array([3]))[0]) for category in range(5)}

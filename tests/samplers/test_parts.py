@@ -20,7 +20,7 @@ from magellan.samplers import (
 from magellan.samplers.base import NEVER
 from magellan.samplers.choice import WeightedChoice
 from magellan.samplers.conformance import FewGoals, make
-from magellan.samplers.rules import ArmStats, Rule
+from magellan.samplers.rules import Rule
 from magellan.samplers.scripted import ScriptedSettings
 from magellan.samplers.selection import by_rank, nearest_draw
 from magellan.worlds.little_zoo import WholeSpace
@@ -41,7 +41,7 @@ from tests.samplers.few_goals import outcomes
         ([1] * 30 + [0, 1, 0] * 40, 17 / 50, 16 / 50),  # the last 100 count
     ],
 )
-def test_halves_of_a_window(history: list[int], now: float, delayed: float) -> None:
+def test_halves_of_a_window(history, now, delayed):
     """Oldest outcome first. A goal that was not touched is not reported as changed."""
     estimator = PerGoalWindows(FewGoals([1] * 3))
     estimator.update(outcomes(*((1, success) for success in history)))
@@ -52,7 +52,7 @@ def test_halves_of_a_window(history: list[int], now: float, delayed: float) -> N
     np.testing.assert_allclose(estimator.competence(np.arange(3)), expected)
 
 
-def test_windows_are_kept_for_practised_goals_only() -> None:
+def test_windows_are_kept_for_practised_goals_only():
     """19.5 million goals, three of them practised: rows, state and competence for those."""
     estimator = PerGoalWindows(WholeSpace(), 4)
     for goal, history in {7: [0, 1], 19_531_249: [1, 1, 0], 12_345: [1]}.items():
@@ -72,13 +72,13 @@ def test_windows_are_kept_for_practised_goals_only() -> None:
     np.testing.assert_array_equal(copied, expected)
 
 
-def test_epsilon_of_the_released_code() -> None:
+def test_epsilon_of_the_released_code():
     for step, value in [(0, 1), (100, 0.785), (320, 0.494), (1000, 0.235), (100_000, 0.2)]:
         assert ExponentialEpsilon()(step) == printed(value, 3)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 10, 101])
-def test_weighted_draw_of_any_size(n: int) -> None:
+def test_weighted_draw_of_any_size(n):
     """Weight k for position k, position 0 never; 5 standard errors over 100,000 draws."""
     choice, draws = WeightedChoice(n + 1), 100_000
     choice.set(np.arange(n + 1), np.arange(n + 1.0))
@@ -89,13 +89,13 @@ def test_weighted_draw_of_any_size(n: int) -> None:
     assert (np.abs(frequencies - expected) <= 5 * error).all()
 
 
-def test_a_small_temperature_of_ranks_leaves_the_best_arms_their_weight() -> None:
+def test_a_small_temperature_of_ranks_leaves_the_best_arms_their_weight():
     """Also where a thousand share the first rank: 500 ** -1000 is 0 in float64."""
     scores = np.append(np.zeros(500), np.ones(1000))
     assert by_rank(scores, 0.001).tolist() == [0.0] * 500 + [1.0] * 1000
 
 
-def test_the_nearest_draw_is_what_simulation_finds() -> None:
+def test_the_nearest_draw_is_what_simulation_finds():
     """400,000 times the nearest of four draws to .4: each frequency within five standard errors,
     and what quadrature with 64 bins misses. Counts may be fractions, and arms may be alike."""
     won = np.array([1.0, 1.0, 2.0, 5.0, 50.0, 1.5, 30.0, 3.7])
@@ -112,14 +112,14 @@ def test_the_nearest_draw_is_what_simulation_finds() -> None:
     assert (np.abs(frequencies - chances) <= 5 * error + 2e-4).all()
 
 
-def test_a_draw_of_exactly_zero_skips_weights_of_zero() -> None:
+def test_a_draw_of_exactly_zero_skips_weights_of_zero():
     """Nine positions are three blocks of three: the first block is empty, and so are 3 and 4."""
     choice = WeightedChoice(9)
     choice.set(np.array([5, 8]), np.array([0.5, 0.5]))
     assert choice.draw(SimpleNamespace(random=np.zeros), 2).tolist() == [5, 5]
 
 
-def test_weights_set_piece_by_piece_draw_as_those_set_at_once() -> None:
+def test_weights_set_piece_by_piece_draw_as_those_set_at_once():
     """To the last bit, or a resumed run would part from one that was never stopped."""
     rng = np.random.default_rng(0)
     pieces, at_once = WeightedChoice(1_000), WeightedChoice(1_000)
@@ -132,7 +132,7 @@ def test_weights_set_piece_by_piece_draw_as_those_set_at_once() -> None:
     np.testing.assert_array_equal(*drawn)
 
 
-def test_only_weights_above_zero_are_stored() -> None:
+def test_only_weights_above_zero_are_stored():
     """Four weights among 19.5 million: two blocks, and draws at the right places."""
     choice = WeightedChoice(19_531_250)
     places = np.array([5, 6, 400, 19_531_249])
@@ -149,17 +149,17 @@ def test_only_weights_above_zero_are_stored() -> None:
     assert choice.total == 0.0
 
 
-def remembering(memory: np.ndarray, goals: int = 6) -> tuple[Rule, GoalSampler]:
+def remembering(memory, goals=6):
     """A sampler, and its rule, which remembers an array like this one."""
 
     class Remembering(Rule):
-        def start(self, n_arms: int) -> None:
+        def start(self, n_arms):
             self.best = np.zeros_like(memory)
 
-        def observe(self, arm: int, success: float, advantage: float) -> None:
+        def observe(self, arm, success, advantage):
             self.best += 1
 
-        def weights(self, arms: ArmStats) -> np.ndarray:
+        def weights(self, arms):
             return np.ones(goals)
 
     rule = Remembering()
@@ -169,7 +169,7 @@ def remembering(memory: np.ndarray, goals: int = 6) -> tuple[Rule, GoalSampler]:
 @pytest.mark.parametrize(
     "memory", [np.zeros(6, bool), np.full(6, -np.inf), np.full(6, np.nan), np.array(2.0)]
 )
-def test_a_rule_remembers_numbers_of_any_kind(memory: np.ndarray) -> None:
+def test_a_rule_remembers_numbers_of_any_kind(memory):
     (rule, first), (other, second) = (remembering(memory) for _ in range(2))
     rule.best[...] = memory
     state = first.state_dict()
@@ -181,21 +181,21 @@ def test_a_rule_remembers_numbers_of_any_kind(memory: np.ndarray) -> None:
         second.load_state_dict(state)
 
 
-def test_memory_of_no_arm_is_not_taken_for_that_of_an_only_goal() -> None:
+def test_memory_of_no_arm_is_not_taken_for_that_of_an_only_goal():
     (counted, ten), (one, only) = (remembering(np.zeros(1), goals) for goals in (10, 1))
     ten.update(outcomes((0, 1), (3, 0)))
     only.inherit_state(ten)
     assert (counted.best.tolist(), one.best.tolist()) == ([2], [0])
 
 
-def scripted(*stages: dict, seed: int = 0, by_seed: dict | None = None) -> GoalSampler:
+def scripted(*stages, seed=0, by_seed=None):
     """The sampler `scripted` over one goal of category 0, two of 1 and one of 3."""
     goals, rng = FewGoals([0, 1, 3, 1]), np.random.default_rng(0)
     parts = SamplerParts(goals, rng, ExponentialEpsilon(), seed=seed)
     return make_sampler("scripted", parts, ScriptedSettings(stages=stages, by_seed=by_seed or {}))
 
 
-def test_a_script_sets_the_shares_of_categories_stage_by_stage() -> None:
+def test_a_script_sets_the_shares_of_categories_stage_by_stage():
     first, second = (1, 6, 0, 1, 0), (0, 0, 0, 5, 0)
     sampler = scripted({"updates": 2, "shares": first}, {"updates": 1, "shares": second})
     expected = [[1 / 8, 3 / 8, 1 / 8, 3 / 8]] * 2 + [[0, 0, 1, 0]] * 3  # the last one lasts
@@ -206,7 +206,7 @@ def test_a_script_sets_the_shares_of_categories_stage_by_stage() -> None:
         sampler.update(outcomes((0, 1)))
 
 
-def test_a_script_can_belong_to_a_seed() -> None:
+def test_a_script_can_belong_to_a_seed():
     own = {2: [{"shares": (1, 0, 0, 0, 0)}]}
     for seed, expected in ((1, [0, 0, 1, 0]), (2, [1, 0, 0, 0])):
         sampler = scripted({"shares": (0, 0, 0, 1, 0)}, seed=seed, by_seed=own)
@@ -214,14 +214,14 @@ def test_a_script_can_belong_to_a_seed() -> None:
 
 
 @pytest.mark.parametrize("shares", [(1, 1), (1, 1, 1, 1, 0)])
-def test_a_script_for_other_categories_is_refused(shares: tuple[int, ...]) -> None:
+def test_a_script_for_other_categories_is_refused(shares):
     with pytest.raises(InputError, match=r"scripted\.stages: shares .* allowed: 5 numbers, 0 for"):
         scripted({"shares": shares})
     with pytest.raises(InputError, match=r"scripted\.by_seed\.3: shares"):
         scripted(seed=3, by_seed={3: [{"shares": shares}]})
 
 
-def of_own(signal, estimator: str = "per_goal") -> GoalSampler:
+def of_own(signal, estimator="per_goal"):
     """A sampler with this signal, made as a run makes it."""
     register_sampler("own", estimator=estimator)(
         lambda parts, _: GoalSampler(parts.goals, parts.estimator, signal, parts.epsilon, parts.rng)
@@ -229,7 +229,7 @@ def of_own(signal, estimator: str = "per_goal") -> GoalSampler:
     return make("own")
 
 
-def test_a_signal_of_untried_goals_counts_from_the_start() -> None:
+def test_a_signal_of_untried_goals_counts_from_the_start():
     """Weight 1 at competence 0; goal 1 has now 1, weight 0, goal 2 has now 0: nine goals of 1/9."""
     sampler = of_own(lambda now, delayed: 1.0 - now)
     np.testing.assert_allclose(sampler.probabilities(), 0.1)
@@ -240,14 +240,14 @@ def test_a_signal_of_untried_goals_counts_from_the_start() -> None:
 
 
 @pytest.mark.parametrize(("sign", "shown"), [(-1.0, "-0.5"), (np.inf, "inf")])
-def test_an_impossible_weight_names_the_sampler_and_its_file(sign: float, shown: str) -> None:
+def test_an_impossible_weight_names_the_sampler_and_its_file(sign, shown):
     sampler = of_own(lambda now, delayed: np.where(now > delayed, sign * 0.5, 0.0))
     words = rf"sampler own \(.*test_parts\.py\): .* gives {shown} for competence 1 now and 0 delay"
     with pytest.raises(NotFiniteError, match=words):
         sampler.update(outcomes((1, 0), (1, 1)))
 
 
-def test_half_of_the_samplers_need_at_most_45_lines() -> None:
+def test_half_of_the_samplers_need_at_most_45_lines():
     """A sampler is a file of this size; what several share is in other files."""
     files = {Path(spec.source) for spec in SAMPLERS.values() if is_built_in(spec)}
     assert np.median([len(file.read_text().splitlines()) for file in files]) <= 45

@@ -52,7 +52,7 @@ BAD = [
 ]
 
 
-def saying(*answers: str | None, monkeypatch, name: str = "experimenter", **settings):
+def saying(*answers, monkeypatch, name="experimenter", **settings):
     """A sampler over ten goals whose chat model gives these answers, one in each update."""
     given = iter(answers)
     reply = {"failures": [], "tokens": [0, 0], "seconds": 0.0}
@@ -63,7 +63,7 @@ def saying(*answers: str | None, monkeypatch, name: str = "experimenter", **sett
     return sampler
 
 
-def shares(sampler) -> dict[int, float]:
+def shares(sampler):
     """Groups with a probability above 0."""
     chances = np.bincount(TEN_GOALS.categories, sampler.probabilities())
     return {kind: round(chance, 9) for kind, chance in enumerate(chances.tolist()) if chance}
@@ -86,11 +86,11 @@ def test_the_page_lists_the_bad_answers():
     assert between_markers("bad answers", page("studies/experimenter")) == listed().strip()
 
 
-def listed() -> str:
+def listed():
     """The table of bad answers, in Markdown."""
     told = {"kept": "the last proposals go on", "unread": "lines unread"}
     told |= {"unknown": "names unknown", "dropped": "proposals dropped"}
-    cases: dict[str, list[str]] = {}
+    cases = {}
     for case, _, _, counted in BAD:
         words = [told[n] if n == "kept" else f"{told[n]}: {count}" for n, count in counted.items()]
         cases.setdefault("; ".join(words) or "read", []).append(case)
@@ -99,7 +99,7 @@ def listed() -> str:
 
 
 def test_a_goal_is_found_by_its_line_then_its_instruction_then_the_nearest(monkeypatch):
-    def names(answer: str, **settings) -> list[int]:
+    def names(answer, **settings):
         say = {"monkeypatch": monkeypatch, "name": "experimenter_goals", **settings}
         return np.flatnonzero(saying(answer, **say).probabilities()).tolist()
 
@@ -129,10 +129,10 @@ GOOD = json.dumps({"choices": [{"message": {"content": "train: kind 2"}}], "usag
 @contextmanager
 def serving(*replies, monkeypatch):
     """A server on the loopback; a reply is a status and a text, or a function of the handler."""
-    asked: list[dict] = []
+    asked = []
 
     class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
+        def do_POST(self):
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             asked.append({**body, "path": self.path, "key": self.headers["Authorization"]})
             reply = replies[min(len(asked), len(replies)) - 1]
@@ -145,7 +145,7 @@ def serving(*replies, monkeypatch):
             self.wfile.write(text.encode())
             return None
 
-        def log_message(self, *_: object) -> None:
+        def log_message(self, *_):
             """Print nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -161,7 +161,7 @@ def serving(*replies, monkeypatch):
         server.server_close()
 
 
-def drip(handler) -> None:
+def drip(handler):
     """Send a byte now and then, for ever."""
     handler.send_response(200)
     handler.end_headers()
@@ -174,7 +174,7 @@ def drip(handler) -> None:
         time.sleep(0.05)
 
 
-def hang_up(handler) -> None:
+def hang_up(handler):
     """Send nothing."""
     handler.connection.close()
 

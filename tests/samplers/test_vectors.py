@@ -44,12 +44,12 @@ ESTIMATES = {
 """What a learned estimator might predict."""
 
 
-def even(weights: list) -> np.ndarray:
+def even(weights):
     """Weights as probabilities."""
     return np.array([float(weight) for weight in weights]) / float(sum(weights))
 
 
-def plr() -> np.ndarray:
+def plr():
     """Last |return - value|: .6, .8, .2, .4, so ranks 2, 1, 4, 3; weights 1 / rank ** (1 / .1).
 
     The last episode was one update ago, of goal 2 two: shares of staleness 1/5, 1/5, 2/5, 1/5.
@@ -59,7 +59,7 @@ def plr() -> np.ndarray:
     return np.append(0.9 * ranked + 0.1 * even([1, 1, 2, 1]), 0.0)
 
 
-def mopps() -> np.ndarray:
+def mopps():
     """Beta(1 + successes, 1 + failures): (3, 3), (2, 5), (4, 1), (2, 2), (1, 1).
 
     A goal wins with draw x if all of the 15 other candidates, each any of five goals, are farther
@@ -76,18 +76,18 @@ def mopps() -> np.ndarray:
     return (weights / 4 * wins * 16 / 5 * farther**15).sum(axis=1)
 
 
-def fast_slow() -> np.ndarray:
+def fast_slow():
     """fast_t = sum of .1 * .9 ** (t - i) * x_i, slow_t the same of fast; p (1 - .1) / (p + .1 (1 -
     2 p)); z-scores of the distance over goals that ever succeeded; their logistic function.
 
     jennyzzt/omni, train.py:232-241, envs/env_tr_lp.py:29-38.
     """
 
-    def averaged(values: list[float]) -> list[float]:
+    def averaged(values):
         ends = range(1, len(values) + 1)
         return [sum(0.1 * 0.9 ** (t - 1 - i) * values[i] for i in range(t)) for t in ends]
 
-    def reweighed(p: float) -> float:
+    def reweighed(p):
         return 0.9 * p / (p + 0.1 * (1 - 2 * p))
 
     fast = [averaged(HISTORY[goal]) for goal in range(4)]
@@ -95,7 +95,7 @@ def fast_slow() -> np.ndarray:
     return np.append(even(list(1 / (1 + np.exp(-zscore(progress))))), 0.0)
 
 
-def bots(forget: float, implicit: float) -> np.ndarray:
+def bots(forget, implicit):
     """Counts <- (1 - forget) counts + forget + new; of goals not played, implicit * .2 p answers.
 
     All groups have one answer. 3.5 goals an update: a draw is the nearest of 5 / 3.5. Densities on
@@ -123,7 +123,7 @@ TWICE = [[(0, 1, 0), (0, 0, 0), (1, 0, 0), (3, 1, 0)], [(0, 0, 0), (1, 0, 0), (2
 """Goal 0 is half solved in the first update."""
 
 
-def dps() -> np.ndarray:
+def dps():
     """Goal by goal: transition counts halved to 1 each update, and the predicted second state.
 
     maoyixiu/DPS, recipe/dps/task_sampler.py:70-115, 160-208.
@@ -142,14 +142,14 @@ def dps() -> np.ndarray:
     return likeliest(partly, 3)
 
 
-def likeliest(scores: list[float], among: int) -> np.ndarray:
+def likeliest(scores, among):
     """Chance of the largest score among so many of the goals, drawn with replacement."""
     lower, not_higher = rankdata(scores, "min") - 1, rankdata(scores, "max")
     chances = (not_higher**among - lower**among) / len(scores) ** among
     return chances / (not_higher - lower)  # shared by equal ones
 
 
-def insight() -> np.ndarray:
+def insight():
     """p (1 - p) exp(-3 (p - .3)^2) times entropy before minus mean entropy after one answer."""
     entropy, scores = beta.entropy, []
     for past in HISTORY.values():
@@ -160,7 +160,7 @@ def insight() -> np.ndarray:
     return likeliest(scores, 16)
 
 
-def cdas() -> np.ndarray:
+def cdas():
     """Difficulties and ability; a batch is of three goals, half on each side if there are.
 
     DeyangKong/CDAS, verl/utils/dataset/rl_cdas_dataset.py:40-80, 105-141.
@@ -270,7 +270,7 @@ VECTORS = [
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=[vector.sampler for vector in VECTORS])
-def test_probabilities_are_those_of_the_formula(vector: Vector) -> None:
+def test_probabilities_are_those_of_the_formula(vector):
     spec = SAMPLERS[vector.sampler]
     regions = Regions(len(GOALS), 2)
     regions.assign(np.array([0, 0, 1, 1, 0]))
@@ -292,14 +292,14 @@ def test_probabilities_are_those_of_the_formula(vector: Vector) -> None:
     )
 
 
-def test_every_sampler_has_a_vector() -> None:
+def test_every_sampler_has_a_vector():
     named = {vector.sampler for vector in VECTORS} | {name for name, *_ in GROUP_VECTORS}
     assert named == set(SAMPLERS)
 
 
 @pytest.mark.parametrize(("won", "lost"), [(1, 1), (3, 9), (1, 40), (2.5, 0.5)])
 @pytest.mark.parametrize("answers", [1, 8])
-def test_what_a_group_of_answers_tells_of_the_success_rate(won, lost, answers) -> None:
+def test_what_a_group_of_answers_tells_of_the_success_rate(won, lost, answers):
     """Mean of log(P(k | p) / P(k)) over p, on a grid, and over k of the binomial distribution."""
     p = (np.arange(200_000) + 0.5) / 200_000
     density = p ** (won - 1.0) * (1 - p) ** (lost - 1.0)

@@ -94,7 +94,7 @@ VECTORS = [
 
 
 @pytest.mark.parametrize(("name", "settings", "stream", "expected"), VECTORS)
-def test_a_stream_gives_the_probabilities_of_the_source(name, settings, stream, expected) -> None:
+def test_a_stream_gives_the_probabilities_of_the_source(name, settings, stream, expected):
     sampler = make(name, **NEVER, **settings)
     for update in stream.split("|"):
         rows = [(GOALS[o[0]], float(o[1]), float(o[3:] or 0)) for o in update.split()]
@@ -104,7 +104,7 @@ def test_a_stream_gives_the_probabilities_of_the_source(name, settings, stream, 
     assert shares.tolist() == printed([0, *expected[:2], 0, expected[2]], 5, 2)
 
 
-def test_the_clock_of_tscl_goes_on_where_a_group_has_no_goals() -> None:
+def test_the_clock_of_tscl_goes_on_where_a_group_has_no_goals():
     """Plants have 0 0 1 1, one after the other: slope .4; grasp 0 1, three apart: 1/3."""
     before = make("tscl", FewGoals([1, 2, 4]), variant="window", window=4, **NEVER)
     before.update(outcomes(*[(2, 1)] * 30, (0, 0), (2, 1), (2, 1), (0, 1), (1, 0), (1, 0)))

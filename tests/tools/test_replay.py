@@ -5,7 +5,6 @@ import re
 import shutil
 from collections import Counter
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -42,7 +41,7 @@ RUNS = {
 }
 
 
-def replayed(run: Path, output: Path, *options: str) -> int:
+def replayed(run, output, *options):
     return main(["replay", str(run), "--output", str(output), *options])
 
 
@@ -137,7 +136,7 @@ def test_every_episode_is_recorded_once_and_in_order(recorded):
     assert sum(len(run.received(u)) for u in range(manifest["updates"] + 1)) == len(table)
 
 
-def forged(where: str, value):
+def forged(where, value):
     """The last checkpoint has another value, and a right checksum."""
     return lambda run: forge(max((run / "checkpoints").iterdir()), f"trainer/{where}", value)
 

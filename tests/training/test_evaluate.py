@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from magellan.competence import EstimatorParts, Outcomes, make_estimator
-from magellan.core.codec import Codec, PackedState
+from magellan.core.codec import Codec
 from magellan.model.loading import load_model
 from magellan.training.collect import uniform
 from magellan.training.evaluate import (
@@ -31,10 +31,10 @@ def sets():
     return evaluation_sets(GoalSpace.named("25k", 0), per_category=64, seed=5)
 
 
-def grasper(tokenizer) -> SimpleNamespace:
+def grasper(tokenizer):
     """A policy that walks to the object of the goal and grasps it, whatever the verb."""
 
-    def choice(state: PackedState) -> int:
+    def choice(state):
         parts = [state.tokens[state.segments == n] for n in range(state.segments[-1] + 1)]
         prompt, *candidates = map(tokenizer.decode, parts)
         target = re.match(r"Goal: \w+ (\w+)", prompt)[1]
@@ -43,18 +43,18 @@ def grasper(tokenizer) -> SimpleNamespace:
         near = (i for i, a in enumerate(candidates) if re.search(rf"to .*\b{target}\b", a))
         return next(near, 0)
 
-    def probabilities(states: list[PackedState]) -> np.ndarray:
+    def probabilities(states):
         return np.eye(max(state.segments[-1] for state in states))[[*map(choice, states)]]
 
     return SimpleNamespace(probabilities=probabilities, codec=Codec(tokenizer))
 
 
-def counts(goals) -> dict[str, int]:
+def counts(goals):
     """Number of evaluated goals of each category."""
     return dict(zip(CATEGORIES, np.bincount(goals.categories).tolist(), strict=True))
 
 
-def codes(goals) -> np.ndarray:
+def codes(goals):
     return goals.space.codes_at(goals.positions)
 
 

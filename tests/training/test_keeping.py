@@ -77,7 +77,7 @@ def long_run(**layer):
     return resolve_run("smoke", [LONG, layer])
 
 
-def short_run(until: int, **layer):
+def short_run(until, **layer):
     """One phase of the long run, and one with other goals."""
     phases = [{"until": until, "sampler": "magellan", "seed": 5}, {"goals": {"split": "unseen"}}]
     named = {"sampler": "random", "seed": 3, "phases": phases}

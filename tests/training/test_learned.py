@@ -24,7 +24,7 @@ from magellan.worlds.little_zoo import GoalSpace
 from tests.agent.tiny import close, in_float64, moved
 
 
-def make(kind=LearnedCompetence, mode="merged", **settings) -> LearnedCompetence:
+def make(kind=LearnedCompetence, mode="merged", **settings):
     adapters = BackboneConfig(lora_targets="all_linear", lora_rank=4, lora_mode=mode)
     backbone = Backbone(adapters, seed=0)
     config = LearnedSettings(**{"hidden": 8, "batch_size": 16, "learning_rate": 1e-2, **settings})
@@ -33,29 +33,29 @@ def make(kind=LearnedCompetence, mode="merged", **settings) -> LearnedCompetence
     return kind(parts, config)
 
 
-def competence(learned: LearnedCompetence):
+def competence(learned):
     """Current and delayed competence of all candidates."""
     return learned.competence(learned.known())
 
 
-def check_predictions(found, learned: LearnedCompetence, goals) -> None:
+def check_predictions(found, learned, goals):
     """What the estimator knows of goals is what it predicts."""
     predictions = learned.predict(learned._goals, goals)
     with in_float64(learned.backend):
         close(found, predictions, learned.predict(learned._goals, goals))
 
 
-def outcomes(learned: LearnedCompetence) -> Outcomes:
+def outcomes(learned):
     """One episode per goal; only grasp goals succeed."""
     return Outcomes(np.arange(32), (learned._goals.categories == 1).astype(float))
 
 
-def practise(learned: LearnedCompetence, updates: int) -> None:
+def practise(learned, updates):
     for _ in range(updates):
         learned.update(outcomes(learned))
 
 
-def snapshot(learned: LearnedCompetence):
+def snapshot(learned):
     backbone, head = learned.backend.backbone, learned.backend.head
     groups = {name: backbone.adapter(name) for name in ADAPTERS}
     groups["head"] = dict(head.head.named_parameters())

@@ -1,7 +1,5 @@
 """Runs whose goals and sampler change during training."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -30,11 +28,11 @@ def config(phases, sampler="magellan", **layer):
     return runs.config(sampler, phases=phases, **layer)
 
 
-def trained(folder: Path, *arguments, **named) -> Path:
+def trained(folder, *arguments, **named):
     return runs.trained(config(*arguments, **named), folder)
 
 
-def without_phase(folder: Path) -> dict[str, list[dict]]:
+def without_phase(folder):
     contents = {name: table(folder, name) for name in tables(folder)}
     for rows in contents.values():
         for row in rows:
@@ -108,12 +106,12 @@ def test_episodes_over_the_end_of_a_beginning_count_in_the_next_phase(tmp_path):
     assert sum(int(row["n"]) for row in first) == 33
 
 
-def make(name: str):
+def make(name):
     run = resolve_run("smoke", [{"goal_space": SPACE, "seed": 3, "competence": {"pool": 100}}])
     return make_estimator(name, estimator_parts(run), run.section(ESTIMATORS[name].section))
 
 
-def practise(estimator, successes=8) -> None:
+def practise(estimator, successes=8):
     for number in range(successes):
         goals = np.arange(40, 60)
         estimator.update(Outcomes(goals, np.full(20, float(number % 2 or number > 4))))

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from magellan.cli import main
-from magellan.config import UNIT_COLUMNS, RunConfig, identity, resolve_run
+from magellan.config import UNIT_COLUMNS, identity, resolve_run
 from magellan.core.errors import InputError, StoppedEarly
 from magellan.jobs import display, run
 from magellan.jobs.checkpoint import Checkpoints
@@ -18,12 +18,12 @@ from tests.agent.tiny import write
 from tests.runs import EVALUATED, SPACE, contents, finish, rows, tables, trained, watchers
 
 
-def config(sampler: str = "magellan", **budget) -> RunConfig:
+def config(sampler="magellan", **budget):
     return runs.config(sampler, budget=budget)
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory) -> dict[str, bytes]:
+def undisturbed(tmp_path_factory):
     return tables(trained(config(), tmp_path_factory.mktemp("undisturbed")))
 
 

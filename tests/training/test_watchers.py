@@ -2,7 +2,6 @@
 
 import json
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -29,7 +28,7 @@ def trained(tmp_path_factory):
     """Folder of a run of a sampler, without observers or with all estimators."""
 
     @cache
-    def get(sampler: str, watched: bool) -> Path:
+    def get(sampler, watched):
         run = config(sampler, runs.watchers(sampler) if watched else ())
         return runs.trained(run, tmp_path_factory.mktemp(f"{sampler}-{watched}"))
 

@@ -23,7 +23,7 @@ SAMPLERS = ("random", "online", "ek_online", "magellan")
 CONFIGS = ROOT / "config" / "little_zoo"
 
 
-def composed(device: str, sampler: str = "magellan") -> dict:
+def composed(device, sampler="magellan"):
     """What Hydra makes of one of the files: it on top of the one that it names."""
     own = yaml.safe_load((CONFIGS / f"local_{device}_config_{sampler}.yaml").read_text())
     assert own["defaults"] == [device, "_self_"]
@@ -38,7 +38,7 @@ def composed(device: str, sampler: str = "magellan") -> dict:
 ABSENT = object()
 
 
-def changed(values: dict, path: str, value) -> dict:
+def changed(values, path, value):
     """With another value at a path, or without the key there."""
     values = copy.deepcopy(values)
     *parts, last = path.split(".")
@@ -73,7 +73,7 @@ def test_the_cpu_files_are_the_default_experiment(sampler):
     assert launch.loading is None
 
 
-def released(sampler: str) -> dict:
+def released(sampler):
     """Our file without our own names, and with those of the released one that have one value."""
     values = composed("gpu", sampler)
     for ours in ("preset", "keep_every", "config"):

@@ -20,7 +20,7 @@ PARTS = ("lamorel", "lamorel_launcher")
 SECONDS = 1500
 
 
-def start(output, *overrides: str) -> subprocess.Popen:
+def start(output, *overrides):
     """The launcher as a process; its run saves after every update, to be met in the middle."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -43,7 +43,7 @@ def start(output, *overrides: str) -> subprocess.Popen:
     )
 
 
-def trainer_of(folder, process) -> int:
+def trainer_of(folder, process):
     """Process that trains, once it has saved a checkpoint of its own."""
 
     def saved():

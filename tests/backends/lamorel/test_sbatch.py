@@ -20,7 +20,7 @@ def project(tmp_path):
     return tmp_path
 
 
-def called(project, file: str, *words: str, ends: str = "", **environment) -> list[str]:
+def called(project, file, *words, ends="", **environment):
     """Lines that the stand-ins wrote; `ends` is what the run does."""
     for name, more in (("python", ends), ("scontrol", "")):
         script(project / "bin" / name, RECORDING.format(calls=project / "calls", more=more))
@@ -62,7 +62,7 @@ def test_a_job_that_stopped_early_is_put_back_and_goes_on(project):
     assert len(lines) == 3
 
 
-def saves(updates: int) -> str:
+def saves(updates):
     """A run that stops by itself after so many updates, and notes it as a run does."""
     folder = "outputs/random/seed0"
     reason = f"stopped: on SIGTERM: saved 1.safetensors, update {updates}, episode 9; --resume"

@@ -1,7 +1,6 @@
 """Both ends, the trainer's and the servers', in one process: between them is lamorel's part."""
 
 import copy
-from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +9,6 @@ from magellan.backends import CURRENT, DELAYED
 from magellan.backends.lamorel import serving as serving_module
 from magellan.backends.lamorel.remote import READING, LamorelBackend, ServerError
 from magellan.backends.lamorel.serving import Served, Serving
-from magellan.backends.local import LocalBackend
 from magellan.competence.learned import LearnedSettings
 from magellan.core import errors
 from magellan.core.errors import JobError, OutOfMemoryError, ServersDiffer
@@ -25,7 +23,7 @@ from tests.snippets import raising, run_program
 COMPETENCE = LearnedSettings(hidden=8, learning_rate=1e-3)
 
 
-def local() -> LocalBackend:
+def local():
     """Adapters with values of their own; the delayed estimator differs from the current one."""
     backend = make("plain", agent={"joint_update": False})
     adapter = backend.backbone.adapter("competence")
@@ -35,7 +33,7 @@ def local() -> LocalBackend:
     return backend
 
 
-def as_local(backend: LamorelBackend, expected: LocalBackend) -> LamorelBackend:
+def as_local(backend, expected):
     """The same learners in the same state."""
     backend.start_policy(expected.agent.config, 0)
     backend.start_competence(COMPETENCE, 0)
@@ -46,11 +44,11 @@ def as_local(backend: LamorelBackend, expected: LocalBackend) -> LamorelBackend:
 class InProcess:
     """What lamorel does between the processes, in one: each end has copies of the messages."""
 
-    def __init__(self, servings: list[Serving]) -> None:
+    def __init__(self, servings):
         self.servings = servings
         self.closed = 0
 
-    def _answers(self, contexts: list[str], message: dict[str, Any]) -> list[Any]:
+    def _answers(self, contexts, message):
         assert contexts == [str(number) for number in range(len(self.servings))]
         return [
             copy.deepcopy(serving.answer([context], **copy.deepcopy(message)))
@@ -69,7 +67,7 @@ class InProcess:
         self.closed += 1
 
 
-def behind(servers: int = 1, **settings) -> LamorelBackend:
+def behind(servers=1, **settings):
     """A backend with its servers in this process."""
     backbone = BackboneConfig(lora_targets="all_linear", lora_rank=4, lora_mode="per_token")
     what = Served(backbone, BackendConfig(**settings), 1, WORLDS[DEFAULT_WORLD], 1)

@@ -61,8 +61,6 @@ def cache(tmp_path, monkeypatch):
     return cache_folder()
 
 
-# ---- any processor ---------------------------------------------------------------------------
-
 # Those of PyTorch's own kernels, oneDNN, MKL, OpenBLAS, and of the compiled code.
 LIBRARIES = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_CBWR", "OPENBLAS_CORETYPE")
 INSTRUCTIONS = {
@@ -88,13 +86,10 @@ def test_passes_are_right_with_other_instructions(name):
     *values, processor = INSTRUCTIONS[name]
     compiled = {"CXX": shlex.join([*compiler._compiler(), f"-march={processor}"])}
     files = [f"tests/{file}" for file in AFFECTED]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow", *files],
-        cwd=SOURCE.parents[2],
-        env={**os.environ, **dict(zip(LIBRARIES, values, strict=True)), **compiled},
-        capture_output=True,
-        text=True,
-    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow"]
+    env = {**os.environ, **dict(zip(LIBRARIES, values, strict=True)), **compiled}
+    here = {"cwd": SOURCE.parents[2], "env": env}
+    done = subprocess.run([*command, *files], **here, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-4000:]
 
 
@@ -116,9 +111,6 @@ def test_no_float_is_compared_as_one_processor_suggests():
     of_one_processor = re.compile(rf"torch\.\S*(assert_close|allclose|isclose)\(|{rounding}")
     paths = Path(__file__).parents[1].rglob("*.py")
     assert [path for path in paths if of_one_processor.search(path.read_text())] == []
-
-
-# ---- never a must ------------------------------------------------------------------------------
 
 
 def check_fallback(reason):
@@ -148,10 +140,7 @@ def test_where_the_cache_cannot_be_written(cache):
     check_fallback("Error")
 
 
-LOAD = (
-    "from magellan.fastpath import SOURCE; from magellan.fastpath.compiler import load; "
-    "print(load(SOURCE)[0].llama_weights)"
-)
+LOAD = "from magellan.fastpath import SOURCE, compiler; compiler.load(SOURCE)[0].llama_weights"
 
 
 @pytest.mark.slow

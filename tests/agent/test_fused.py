@@ -70,18 +70,17 @@ def make(name, dtype, targets, path):
     """A model with its layers fused, and as loaded; and states for both."""
     family, settings = MODELS[name]
     tiny.write(path, family, **settings)
-    backend = BackendConfig(dtype=dtype)
-    config = BackboneConfig(
-        model=str(path), lora_mode="per_token", lora_rank=3, lora_targets=targets
-    )
-    found = randomized(Backbone(config, seed=1, backend=backend))
+    lora = {"lora_mode": "per_token", "lora_rank": 3, "lora_targets": targets}
+    config = BackboneConfig(model=str(path), **lora)
+    found = randomized(config, dtype)
     with tiny.as_loaded():
-        library = randomized(Backbone(config, seed=1, backend=backend))
+        library = randomized(config, dtype)
     return found, library, PackedBatch(*stack(tiny.random_states(5, 9, words=6, longest=8)))
 
 
-def randomized(backbone):
+def randomized(config, dtype):
     """Gains, biases and adapters that matter."""
+    backbone = Backbone(config, seed=1, backend=BackendConfig(dtype=dtype))
     generator = torch.Generator().manual_seed(4)
     with torch.no_grad():
         for name, parameter in backbone._model.named_parameters():
@@ -94,14 +93,11 @@ def read(backbone, states):
     """Scores of two adapters, features without gradients, and gradients of two backward passes."""
     with torch.no_grad():
         features = [prompt_features(backbone, adapter, states) for adapter in ADAPTERS]
-    gradients = {}
     for _ in range(2):  # as micro-batches do, between which no adapter changes
         scores = score_candidates(backbone, "policy", states)
         tiny.weighted_sum(scores).backward()
-    for key, parameter in backbone.adapter("policy").items():
-        gradients[key] = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-        parameter.grad = None
     order = scores.slots.argsort()
+    gradients = tiny.gradients_of(backbone, "policy")
     return [scores.log_policy, scores.features[order], features, gradients]
 
 

@@ -11,9 +11,7 @@ from magellan.model.scoring import score_candidates
 from magellan.model.settings import BackboneConfig, BackendConfig
 from tests.agent.tiny import CANDIDATES, PROMPTS, write
 
-MORE = tuple(
-    (PROMPTS[0].replace("lion", animal), CANDIDATES[0]) for animal in ("cow", "bear", "elephant")
-)
+MORE = tuple((PROMPTS[0].replace("lion", name), CANDIDATES[0]) for name in ("cow", "bear", "wolf"))
 
 
 @pytest.fixture(scope="module")

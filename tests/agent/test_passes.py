@@ -147,18 +147,13 @@ def test_gradients_equal_the_librarys(readers, what):
 
     def gradients(backbone):
         if what == "scores":
-            scores = score_candidates(backbone, "policy", states, "log_prob_sum")
-            loss = tiny.weighted_sum(scores)
+            loss = tiny.weighted_sum(score_candidates(backbone, "policy", states, "log_prob_sum"))
         else:
             read = prompt_features if what == "prompts" else candidate_features
             features = read(backbone, "policy", taken)
             loss = (features * tiny.random_weights(features.shape)).sum()
-        found = {}
         loss.backward()
-        for name, parameter in backbone.adapter("policy").items():
-            found[name] = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-            parameter.grad = None
-        return found
+        return tiny.gradients_of(backbone, "policy")
 
     readers.check(gradients, "gradients", what)
 

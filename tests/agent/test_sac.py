@@ -27,14 +27,11 @@ def make_agent(seed=0, learning_rate=1e-2, **settings):
     return SAC(backbone, config, seed=seed)
 
 
-def make_batch(agent, discounts=(0.5, 0.0)):
+def make_batch(agent):
     packed = Codec(agent.backbone.tokenizer).pack(PROMPTS, CANDIDATES)
-    return reversed_batch(
-        *stack(packed),
-        actions=np.array([1, 3]),
-        returns=np.array([0.5, 1.0], np.float32),
-        discounts=np.array(discounts, np.float32),
-    )
+    returns, discounts = np.array([[0.5, 1.0], [0.5, 0.0]], np.float32)
+    given = {"actions": np.array([1, 3]), "returns": returns, "discounts": discounts}
+    return reversed_batch(*stack(packed), **given)
 
 
 def snapshot(agent):
@@ -43,10 +40,7 @@ def snapshot(agent):
     groups["target"] = dict(agent.target_critic.named_parameters())
     groups["frozen model"] = dict(agent.backbone._plain.named_parameters())
     groups["temperature"] = {"log_alpha": agent.log_alpha}
-    return {
-        name: {key: value.detach().clone() for key, value in group.items()}
-        for name, group in groups.items()
-    }
+    return {g: {k: v.detach().clone() for k, v in group.items()} for g, group in groups.items()}
 
 
 ALWAYS = {"policy", "critic", "critic_target", "target"}
@@ -81,10 +75,8 @@ def test_target_moves_by_polyak_exactly():
     agent.update_policy(make_batch(agent))
     after = snapshot(agent)
     for online, target in (("critic", "target"), ("policy", "critic_target")):
-        exact = {
-            key: 0.75 * old.double() + 0.25 * after[online][key].double()
-            for key, old in before[target].items()
-        }
+        new, old = ({k: v.double() for k, v in g.items()} for g in (after[online], before[target]))
+        exact = {key: 0.75 * old[key] + 0.25 * new[key] for key in old}
         close(after[target], {key: value.float() for key, value in exact.items()}, exact)
 
 
@@ -121,10 +113,7 @@ def test_bootstrap_target_by_hand(adapter, monkeypatch):
     ("rule", "expected"),
     [
         ({"temperature": "released"}, [-math.log(4), -math.log(2)]),
-        (
-            {"temperature": "max_entropy", "target_entropy_scale": 0.5},
-            [math.log(2), math.log(2) / 2],
-        ),
+        ({"temperature": "max_entropy", "target_entropy_scale": 0.5}, np.log([4, 2]) / 2),
         ({"temperature": "target_entropy"}, [-0.125, -0.125]),  # the paper's: below any entropy
         ({"temperature": "target_entropy", "target_entropy": 0.5}, [0.5, 0.5]),
     ],
@@ -135,7 +124,7 @@ def test_target_entropies_and_where_they_move_the_temperature(rule, expected):
     assert target.tolist() == approx(expected)
     before = agent.temperature
     agent._temperature_step(torch.tensor([0.01]), torch.tensor([4.0]))
-    assert (agent.temperature < before) is (expected[0] < 0.01)
+    assert (agent.temperature < before) == (expected[0] < 0.01)
 
 
 @pytest.mark.parametrize("joint", [True, False])
@@ -147,15 +136,8 @@ def test_actor_learns_the_action_with_the_larger_value(joint, seed):
     starts near uniform (log-probabilities; sums of raw logits start at 0 and 1), rests until the
     critic is fitted, and its best has entropy: e^10 / (e^10 + 4) = 0.9998 on water.
     """
-    agent = make_agent(
-        seed,
-        learning_rate=1e-3,
-        score="log_prob_sum",
-        joint_update=joint,
-        temperature="fixed",
-        temperature_initial=0.1,
-        actor_warmup_updates=60,
-    )
+    settings = {"temperature": "fixed", "temperature_initial": 0.1, "actor_warmup_updates": 60}
+    agent = make_agent(seed, 1e-3, score="log_prob_sum", joint_update=joint, **settings)
     packed = Codec(agent.backbone.tokenizer).pack(PROMPTS[:1] * 5, CANDIDATES[:1] * 5)
     tokens, segments = stack(packed)
     returns, zeros = np.array([[0, 0, 1, 0, 0], [0] * 5], np.float32)
@@ -186,9 +168,8 @@ def test_actor_follows_the_values_by_hand(monkeypatch):
 def test_candidates_of_the_current_state_under_the_next_prompt():
     agent = make_agent()
     batch = make_batch(agent)
-    tokens, segments = with_candidates_of(
-        (batch.next_tokens, batch.next_segments), (batch.tokens, batch.segments)
-    )
+    following = batch.next_tokens, batch.next_segments
+    tokens, segments = with_candidates_of(following, (batch.tokens, batch.segments))
     decode = agent.backbone.tokenizer.decode
     assert decode(tokens[0][segments[0] == 0]) == PROMPTS[1]
     assert decode(tokens[0][segments[0] == 2]) == CANDIDATES[0][1]
@@ -230,17 +211,14 @@ def test_three_step_returns_of_a_five_step_episode():
     assert not window.steps
     # s0: 1 + 0/2 + 2/4 = 1.5 and goes on from s3; s1: 0 + 2/2 + 0/4 = 1 and goes on from s4;
     # s2: 2 + 0/2 + 4/4 = 3, s3: 0 + 4/2 = 2 and s4: 4 reach the end.
-    assert [t.returns for t in transitions] == [1.5, 1.0, 3.0, 2.0, 4.0]
-    assert [t.discount for t in transitions] == [0.125, 0.125, 0.0, 0.0, 0.0]
-    assert [int(t.state.tokens[0]) for t in transitions] == [0, 1, 2, 3, 4]
-    assert [int(t.next_state.tokens[0]) for t in transitions] == [3, 4, 5, 5, 5]
-    assert [t.action for t in transitions] == [0, 1, 0, 1, 0]
+    ends = [(int(t.state.tokens[0]), int(t.next_state.tokens[0])) for t in transitions]
+    assert ends == [(0, 3), (1, 4), (2, 5), (3, 5), (4, 5)]
+    of_steps = [(t.returns, t.discount, t.action) for t in transitions]
+    assert of_steps == [(1.5, 0.125, 0), (1, 0.125, 1), (3, 0, 0), (2, 0, 1), (4, 0, 0)]
 
 
-def transition(number, length=3, discount=0.5):
-    return Transition(
-        state(number, length), number, float(number), discount, state(-number, length)
-    )
+def transition(number, length=3):
+    return Transition(state(number, length), number, float(number), 0.5, state(-number, length))
 
 
 def test_the_oldest_transition_is_replaced_and_padding_is_marked():

@@ -42,12 +42,10 @@ def backend_of(family, folder, kind=None, settings=None, world=None, **backend):
     scored = model(family, len(tokenizer), **(settings or {}))
     if family == "gptj":
         torch.nn.init.normal_(scored.lm_head.bias)
-    for parameter in scored.parameters():
-        parameter.data *= 3 if parameter.dim() > 1 and family not in RANDOM_AND_LARGE else 1
+    scored = scored if family in RANDOM_AND_LARGE else tiny.louder(scored)
     save(folder, scored if kind is None else kind(scored.config), tokenizer)
-    config = BackboneConfig(
-        model=str(folder), lora_rank=2, lora_targets="all_linear", lora_mode="per_token"
-    )
+    lora = {"lora_rank": 2, "lora_targets": "all_linear", "lora_mode": "per_token"}
+    config = BackboneConfig(model=str(folder), **lora)
     return make_backend(config, BackendConfig(**backend), world=world)
 
 
@@ -110,18 +108,13 @@ def test_states_beyond_a_local_attention_are_refused(tmp_path):
     """It counts places in the packed state: actions at its end would not see the prompt."""
     backend = backend_of("gpt_neo", tmp_path)
     (state,) = backend.codec.pack(["Goal: Grasp water"], [["Go to water"] * 127])
-    message = refusal(backend.backbone.batch, *stack([state]))
-    assert (
-        f"reads 256 tokens at most, a prompt with all its actions has {len(state.tokens)}"
-        in message
-    )
+    words = f"reads 256 tokens at most, a prompt with all its actions has {len(state.tokens)}"
+    assert words in refusal(backend.backbone.batch, *stack([state]))
 
 
 def test_a_chat_model_is_greedy_and_reads_by_its_file_whatever_else_its_folder_says(tmp_path):
     torch.manual_seed(0)
-    scored = model("qwen2", 500)
-    for parameter in scored.parameters():
-        parameter.data *= 3 if parameter.dim() > 1 else 1
+    scored = tiny.louder(model("qwen2", 500))
     tiny.write(tmp_path, "qwen2")
     tokenizer = load_tokenizer(str(tmp_path))
     # And no token at the end.
@@ -129,20 +122,15 @@ def test_a_chat_model_is_greedy_and_reads_by_its_file_whatever_else_its_folder_s
     save(tmp_path, scored, tokenizer)
     text = "Goal: Grow baby lion"
     question, answers = [{"role": "user", "content": text}], []
-    for more in (
-        {},
-        {"repetition_penalty": 9.0},
-        {"num_beams": 3},
-        {"return_dict_in_generate": True},
-    ):
+    stored = {"repetition_penalty": 9.0, "num_beams": 3, "return_dict_in_generate": True}
+    for more in ({}, *({name: value} for name, value in stored.items())):
         (tmp_path / "generation_config.json").write_text(json.dumps(more))
         answers.append(ChatModel(str(tmp_path)).answer(question, 8))
     ids = load_tokenizer(str(tmp_path))(text, add_special_tokens=False)["input_ids"]
     assert answers == [answers[0]] * 4
     assert answers[0][1][0] == len(ids) > 0
-    assert "has no token for ''" in refusal(
-        ChatModel(str(tmp_path)).answer, [{"role": "user", "content": ""}], 8
-    )
+    question[0]["content"] = ""
+    assert "has no token for ''" in refusal(ChatModel(str(tmp_path)).answer, question, 8)
 
 
 TURNS = "{% for m in messages %}{{ m['content'] }}{% endfor %}"

@@ -1,7 +1,6 @@
 """What the agent's tests share: two states, tiny random models, tokenizers of every family."""
 
-import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -61,9 +60,7 @@ def features_of(scores: Scores, row: int) -> torch.Tensor:
     return scores.features[chosen][scores.slots[chosen].argsort()]
 
 
-def set_adapters(
-    backbone: Backbone, std: float, seed: int, names: Iterable[str] = ADAPTERS
-) -> Backbone:
+def set_adapters(backbone: Backbone, std: float, seed: int, names: Any = ADAPTERS) -> Backbone:
     """Normal numbers in place of the values of these adapters."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -73,6 +70,15 @@ def set_adapters(
                 parameter.copy_(values)
             backbone.adapter_changed(name)
     return backbone
+
+
+def gradients_of(backbone: Backbone, adapter: str) -> dict[str, torch.Tensor]:
+    """Those of an adapter, 0 where there is none; they are forgotten."""
+    found = {}
+    for name, parameter in backbone.adapter(adapter).items():
+        found[name] = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        parameter.grad = None
+    return found
 
 
 def moved(before: Mapping[str, Any], after: Mapping[str, Any]) -> set[str]:
@@ -96,13 +102,8 @@ def random_states(seed: int, n: int, words: int, longest: int) -> list[PackedSta
 
 def reversed_batch(tokens: np.ndarray, segments: np.ndarray, **values: np.ndarray) -> Batch:
     """A batch whose next states are its states in reverse order."""
-    return Batch(
-        tokens=tokens,
-        segments=segments,
-        next_tokens=tokens[::-1].copy(),
-        next_segments=segments[::-1].copy(),
-        **values,
-    )
+    after = {"next_tokens": tokens[::-1].copy(), "next_segments": segments[::-1].copy()}
+    return Batch(tokens=tokens, segments=segments, **after, **values)
 
 
 TIMES = 8
@@ -121,13 +122,12 @@ def close(found: Any, library: Any, exact: Any) -> None:
         assert [each.shape for each in some] == [each.shape for each in expected]
     largest = [np.abs(values).max(initial=0.0) for values in expected]
     scales = np.maximum(np.maximum(largest, 1e-3 * max(largest)), np.finfo(float).tiny)
-    error, others = (
-        np.max(
-            [np.abs(a - b).max(initial=0.0) for a, b in zip(some, expected, strict=True)] / scales
-        )
-        for some in (arrays, others)
-    )
-    assert error / max(others, np.finfo(np.float32).eps) <= TIMES
+
+    def error(some: list[np.ndarray]) -> float:
+        gaps = [np.abs(a - b).max(initial=0.0) for a, b in zip(some, expected, strict=True)]
+        return np.max(gaps / scales)
+
+    assert error(arrays) / max(error(others), np.finfo(np.float32).eps) <= TIMES
 
 
 def _arrays(values: Any) -> list[np.ndarray]:
@@ -166,34 +166,19 @@ def in_float64(model: Any) -> Iterator[None]:
         modules = [backbone._peft, backbone._plain]
         for learner in getattr(model, "_learners", {}).values():
             modules += vars(learner).values()
-    faster = [
-        (module, vars(module).pop("forward"))
-        for read in (backbone if isinstance(backbone, nn.Module) else None, *modules)
-        for module in (read.modules() if isinstance(read, nn.Module) else ())
-        if "forward" in vars(module)
-    ]
-    kept = [
-        (tensor, tensor.data)
-        for module in modules
-        if isinstance(module, nn.Module)
-        for tensor in itertools.chain(module.parameters(), module.buffers())
-        if tensor.is_floating_point()
-    ]
+    modules = [module for module in modules if isinstance(module, nn.Module)]
+    read = {part for whole in modules for part in whole.modules()}
+    faster = [(part, vars(part).pop("forward")) for part in read if "forward" in vars(part)]
+    tensors = [tensor for part in modules for tensor in (*part.parameters(), *part.buffers())]
+    kept = [(tensor, tensor.data) for tensor in tensors if tensor.is_floating_point()]
     with pytest.MonkeyPatch.context() as patch, _Widened():
         torch.set_default_dtype(torch.float64)
         for tensor, values in kept:
             tensor.data = values.double()
         patch.setattr(learning, "HAS_ONEDNN", False)  # whose products are of float32
         if isinstance(backbone, Backbone):
-            changes = {
-                "fast_pass": None,
-                "_fused": None,
-                "reads_pairs": False,
-                "dtype": torch.float64,
-                "_prepared": {},
-                "_flat": {},
-            }
-            for name, value in changes.items():
+            changes = {"fast_pass": None, "_fused": None, "reads_pairs": False, "_flat": {}}
+            for name, value in (changes | {"dtype": torch.float64, "_prepared": {}}).items():
                 patch.setattr(backbone, name, value)
             for name in ADAPTERS:
                 backbone._collect(name)
@@ -261,6 +246,13 @@ def model(family: str, words: int, **settings: Any) -> PreTrainedModel:
     return kind.from_config(config)
 
 
+def louder(model: PreTrainedModel) -> PreTrainedModel:
+    """With matrices three times as large: else all candidates are about alike."""
+    for parameter in model.parameters():
+        parameter.data *= 3 if parameter.dim() > 1 else 1
+    return model
+
+
 def save(path: Path, model: PreTrainedModel, tokenizer: Any) -> None:
     """A Hugging Face folder."""
     model.save_pretrained(path)
@@ -293,12 +285,8 @@ def like_gpt2(prefix: bool = False) -> PreTrainedTokenizerFast:
     """Pieces of bytes; a space belongs to the word behind it; one token for begin and end."""
     tokenizer, end = Tokenizer(models.BPE()), "<|endoftext|>"
     tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=500,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        special_tokens=[end],
-        show_progress=False,
-    )
+    bytes_of_all = {"initial_alphabet": pre_tokenizers.ByteLevel.alphabet(), "vocab_size": 500}
+    trainer = trainers.BpeTrainer(**bytes_of_all, special_tokens=[end], show_progress=False)
     before = pre_tokenizers.ByteLevel(add_prefix_space=prefix)
     return fast(trained(tokenizer, trainer, before, CORPUS), bos_token=end, eos_token=end)
 

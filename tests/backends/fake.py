@@ -4,7 +4,7 @@ What it is given it takes as numbers only, and counts its updates.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,6 @@ from magellan.training.collect import uniform
 
 
 def words(texts: list[str], add_special_tokens: bool) -> dict[str, list[list[int]]]:
-    """Tokens of texts."""
     assert not add_special_tokens
     return {"input_ids": [[len(word) for word in text.split()] for text in texts]}
 
@@ -27,9 +26,9 @@ class FakeBackend(Backend):
     def __init__(self) -> None:
         self.codec, self.updates, self.closed = Codec(words), Counter(), False
 
-    def start_policy(self, settings: Any, seed: int) -> None: ...
+    def nothing(self, *_: Any) -> None: ...
 
-    def start_competence(self, settings: Any, seed: int) -> None: ...
+    start_policy = start_competence = free_prompts = snapshot = load_state_dict = nothing
 
     def probabilities(self, states: list[PackedState]) -> np.ndarray:
         return uniform(states)
@@ -39,8 +38,6 @@ class FakeBackend(Backend):
 
     def cache_prompts(self, prompts: Packed) -> int:
         return len(prompts[0])
-
-    def free_prompts(self, held: int) -> None: ...
 
     def competence(self, prompts: Packed | int, which: Sequence[Which] = (CURRENT,)) -> np.ndarray:
         n = prompts if isinstance(prompts, int) else len(prompts[0])
@@ -58,12 +55,8 @@ class FakeBackend(Backend):
         self.updates[name] += 1
         return 1.0
 
-    def snapshot(self, keep: int) -> None: ...
-
     def state_dict(self) -> dict[str, Any]:
         return {"updates": dict(self.updates)}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
     def close(self) -> None:
         self.closed = True

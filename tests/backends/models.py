@@ -1,6 +1,5 @@
 """Backends to compare: the same weights, read in every way that this machine can."""
 
-import itertools
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -18,18 +17,10 @@ from magellan.backends.local import LocalBackend
 from magellan.competence.learned import LearnedSettings
 from magellan.core.codec import stack
 from magellan.model import loading
-from magellan.model.backbone import ADAPTERS, GPU_BUCKET, Backbone
+from magellan.model.backbone import GPU_BUCKET, Backbone
 from magellan.model.settings import AgentConfig, BackboneConfig, BackendConfig
 from magellan.worlds.little_zoo import GoalSpace
-from tests.agent.tiny import (
-    CANDIDATES,
-    PROMPTS,
-    as_loaded,
-    close,
-    in_float64,
-    needs_compiler,
-    reversed_batch,
-)
+from tests.agent import tiny
 
 PLAIN = {"backbone": {"lora_mode": "per_token"}}
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
@@ -43,15 +34,12 @@ WAYS = {
     "cuda merged": {"backend": {"device": "cuda"}},
 }
 MODELS = pytest.mark.parametrize("model", ["zoo-mini", "t5"])
-MARKS = {"compiled": needs_compiler, "cuda": on_a_gpu, "cuda merged": on_a_gpu}
-every_way = pytest.mark.parametrize(
-    "way", [pytest.param(name, marks=MARKS.get(name, ())) for name in WAYS]
-)
+MARKS = {"compiled": tiny.needs_compiler, "cuda": on_a_gpu, "cuda merged": on_a_gpu}
+MARKED = [pytest.param(name, marks=MARKS.get(name, ())) for name in WAYS]
+every_way = pytest.mark.parametrize("way", MARKED)
 
 
-def make(
-    way: str = "plain", model: str = "zoo-mini", agent=None, four_bits=False, **backend
-) -> LocalBackend:
+def make(way="plain", model="zoo-mini", agent=None, four_bits=False, **backend) -> LocalBackend:
     """Both updates started; all adapters differ and matter, the same for every way of reading.
 
     `plain` is read by the modules as loaded.
@@ -60,17 +48,10 @@ def make(
     backbone = {"model": model, "lora_targets": "all_linear", "lora_rank": 4}
     backbone |= settings.get("backbone", {}) | ({"quantization": "nf4"} if four_bits else {})
     config = BackendConfig(**{**settings.get("backend", {}), **backend})
-    with as_loaded() if way == "plain" else nullcontext():
+    with tiny.as_loaded() if way == "plain" else nullcontext():
         local = make_backend(BackboneConfig(**backbone), config, seed=1)
     assert isinstance(local, LocalBackend)
-    generator = torch.Generator().manual_seed(2)
-    for name, suffix in itertools.product(ADAPTERS, ("lora_A", "lora_B")):
-        for key, parameter in local.backbone.adapter(name).items():
-            if key.endswith(suffix):
-                values = torch.empty(parameter.shape).normal_(0, 0.1, generator=generator)
-                with torch.no_grad():
-                    parameter.copy_(values)
-        local.backbone.adapter_changed(name)
+    tiny.set_adapters(local.backbone, 0.1, seed=2)
     constants = {"critic_hidden": (8,), "learning_rate": 1e-3, "score": "log_prob_sum"}
     constants |= {"actor_warmup_updates": 0, "joint_update": True}
     local.start_policy(AgentConfig(**{**constants, **(agent or {})}), 0)
@@ -108,22 +89,18 @@ def make_as_for_a_gpu(way: str, model: str, agent=None, **backend) -> LocalBacke
 def some_states(backend: LocalBackend, n: int = 10):
     """States of Little-Zoo of many lengths, with one to five candidates."""
     goals = GoalSpace.draw((12, 12, 4, 2, 2), seed=0)
-    prompts = [goals.prompt(3 * i % 32) for i in range(n)] + list(PROMPTS)
-    candidates = [CANDIDATES[0][: 1 + i % 5] for i in range(n)] + list(CANDIDATES)
+    prompts = [goals.prompt(3 * i % 32) for i in range(n)] + list(tiny.PROMPTS)
+    candidates = [tiny.CANDIDATES[0][: 1 + i % 5] for i in range(n)] + list(tiny.CANDIDATES)
     return backend.codec.pack(prompts, candidates)
 
 
 def transitions(backend: LocalBackend) -> Batch:
     """A batch in which every third state is the last of its episode."""
     tokens, segments = stack(some_states(backend))
-    n = len(tokens)
-    return reversed_batch(
-        tokens,
-        segments,
-        actions=np.arange(n) % segments.max(axis=1),
-        returns=np.linspace(0, 1, n, dtype=np.float32),
-        discounts=np.where(np.arange(n) % 3, 0.5, 0.0).astype(np.float32),
-    )
+    number = np.arange(len(tokens))
+    given = {"returns": np.linspace(0, 1, len(tokens), dtype=np.float32)}
+    given |= {"discounts": np.where(number % 3, 0.5, 0.0).astype(np.float32)}
+    return tiny.reversed_batch(tokens, segments, actions=number % segments.max(axis=1), **given)
 
 
 def packed_states(backend: LocalBackend):
@@ -133,7 +110,6 @@ def packed_states(backend: LocalBackend):
 
 
 def prompts(backend: LocalBackend, n: int = 20):
-    """Packed prompts of goals."""
     goals = GoalSpace.draw((12, 12, 4, 2, 2), seed=0)
     return stack(backend.codec.pack([goals.prompt(i) for i in range(n)], [()] * n))
 
@@ -152,7 +128,6 @@ def update(backend: Backend, learner: str) -> dict[str, float] | float:
 
 
 def update_both(backend: Backend) -> list[dict[str, float] | float]:
-    """One update of each kind; returns their losses."""
     return [update(backend, learner) for learner in ("sac", "competence")]
 
 
@@ -181,15 +156,14 @@ def references(learner: str, *model: Any, **settings: Any) -> list[Update]:
     """One update by the plain path, in float32 and in float64."""
     exact = make("plain", *model, **settings)
     library = updated(make("plain", *model, **settings), learner)
-    with in_float64(exact):
+    with tiny.in_float64(exact):
         return [library, updated(exact, learner)]
 
 
 def check_same_update(found: Update, references: list[Update]) -> None:
-    """One update gives the same losses and the same gradients."""
     (losses, gradients), library, exact = found, *references
     assert losses == pytest.approx(exact[0], rel=1e-4)
-    close(gradients, library[1], exact[1])
+    tiny.close(gradients, library[1], exact[1])
 
 
 def leaves(state: Any, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -203,6 +177,5 @@ def leaves(state: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def check_same_state(state: Any, expected: Any) -> None:
-    """All values of two states are equal."""
     for (name, value), (_, wanted) in zip(leaves(state), leaves(expected), strict=True):
         np.testing.assert_array_equal(value, wanted, err_msg=name)

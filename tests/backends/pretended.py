@@ -34,23 +34,15 @@ MEETING |= {aten.index.Tensor, aten.index_put.default, aten.index_put_.default}
 MEETING |= {aten._unsafe_index.Tensor}
 # What torch.cuda answers.
 ANSWERS = {
-    "_lazy_init": None,
-    "is_available": True,
-    "is_initialized": True,
+    **dict.fromkeys(("_lazy_init", "reset_peak_memory_stats", "synchronize", "empty_cache")),
+    **dict.fromkeys(("set_device", "set_rng_state")),
+    **dict.fromkeys(("is_available", "is_initialized", "is_bf16_supported"), True),
+    **dict.fromkeys(("current_device", "memory_allocated", "memory_reserved"), 0),
     "device_count": 1,
-    "current_device": 0,
+    "max_memory_allocated": 2**20,
+    "mem_get_info": (FREE, FREE),
     "get_device_name": "pretended GPU",
     "get_device_capability": (9, 0),
-    "is_bf16_supported": True,
-    "mem_get_info": (FREE, FREE),
-    "memory_allocated": 0,
-    "memory_reserved": 0,
-    "max_memory_allocated": 2**20,
-    "reset_peak_memory_stats": None,
-    "synchronize": None,
-    "empty_cache": None,
-    "set_device": None,
-    "set_rng_state": None,
 }
 
 
@@ -64,14 +56,9 @@ class OnGpu(torch.Tensor):
 
     @staticmethod
     def __new__(cls, held: torch.Tensor) -> "OnGpu":
-        made = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
-            cls,
-            held.size(),
-            strides=held.stride(),
-            storage_offset=held.storage_offset(),
-            dtype=held.dtype,
-            device=INSIDE,
-        )
+        form = {"strides": held.stride(), "storage_offset": held.storage_offset()}
+        form |= {"dtype": held.dtype, "device": INSIDE}
+        made = torch.Tensor._make_wrapper_subclass(cls, held.size(), **form)
         made.held = held
         return made
 
@@ -86,7 +73,7 @@ class OnGpu(torch.Tensor):
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         kwargs = kwargs or {}
-        if function == torch.Tensor.data.__set__:  # type: ignore[attr-defined]
+        if function == torch.Tensor.data.__set__:
             args[0].held = args[1].held
         if function is torch.Tensor.tolist:
             return args[0].held.tolist()

@@ -115,9 +115,8 @@ def test_prompts_that_are_held_are_those_that_were_given(way):
     packed = prompts(backend)
     held, other = backend.cache_prompts(packed), backend.cache_prompts(prompts(backend, 3))
     for _ in range(2):
-        np.testing.assert_array_equal(
-            backend.competence(held, BOTH), backend.competence(packed, BOTH)
-        )
+        found, given = (backend.competence(those, BOTH) for those in (held, packed))
+        np.testing.assert_array_equal(found, given)
     backend.free_prompts(held)
     assert backend.competence(other).shape == (1, 3)
     with pytest.raises(KeyError):
@@ -202,9 +201,7 @@ def test_fewer_bits_are_close_to_all_of_them(way, model, settings, bound):
         gaps = np.abs(narrow.probabilities(states) - full.probabilities(states))
         assert 0 < gaps.max() < bound
         assert np.abs(narrow.competence(held) - full.competence(held)).max() < bound
-        losses, expected = (
-            backend.update_policy(transitions(backend)) for backend in (narrow, full)
-        )
+        losses, expected = (one.update_policy(transitions(one)) for one in (narrow, full))
         assert losses == pytest.approx(expected, rel=4 * bound, abs=bound)
         narrow.update_competence(episodes(narrow))
         for name, value in models.leaves(narrow.state_dict()):
@@ -246,11 +243,8 @@ def test_recomputed_layers_give_the_same_numbers_to_the_last_bit(model):
             backend = make("plain", folder, agent, gradient_checkpointing=recomputed)
             losses.append(models.update_both(backend))
             state = backend.state_dict()
-            gradients.append(
-                {**models.moments(state, "sac"), **models.moments(state, "competence")}
-            )
-            batch = models.packed_states(backend)
-            kept = []
+            gradients.append(models.moments(state, "sac") | models.moments(state, "competence"))
+            batch, kept = models.packed_states(backend), []
 
             def keep(tensor, kept=kept):
                 kept.append(tensor.nbytes)
@@ -278,9 +272,8 @@ def test_the_way_that_a_gpu_takes_gives_the_same_update(model, way):
         assert there.backbone._model.config._attn_implementation == "sdpa"
         assert models.packed_states(there).tokens.shape[1] % GPU_BUCKET == 0
         for learner in ("sac", "competence"):
-            models.check_same_update(
-                models.updated(there, learner), models.references(learner, folder, score)
-            )
+            expected = models.references(learner, folder, score)
+            models.check_same_update(models.updated(there, learner), expected)
 
 
 @models.MODELS
@@ -319,12 +312,8 @@ def test_deterministic_operations_can_be_switched_off():
 
 def on_a_gpu_or_not(episodes, **backend):
     """A small run that reads its adapters per token."""
-    return runs.config(
-        goal_space="40-8-4-2-2",
-        budget={"episodes": episodes},
-        backbone={"lora_mode": "per_token"},
-        backend=backend,
-    )
+    small = {"goal_space": "40-8-4-2-2", "budget": {"episodes": episodes}}
+    return runs.config(**small, backbone={"lora_mode": "per_token"}, backend=backend)
 
 
 @models.needs_cuda  # a CPU repeats itself anyway

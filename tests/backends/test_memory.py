@@ -71,14 +71,10 @@ def test_weights_that_cannot_fit_are_refused_before_they_are_loaded(monkeypatch,
 
 def test_a_resumed_run_keeps_its_micro_batch(tmp_path, memory_for):
     """Also with more memory: with another one, sums round differently."""
-    folder = tmp_path / "run"
-    run = config(
-        "random",
-        goal_space="8-4-2-1-1",
-        budget={"episodes": 24, "evaluate_every": 8, "evaluation_goals": 1},
-        backbone={"lora_mode": "per_token"},
-        backend={"micro_batch": "auto"},
-    )
+    folder, how = tmp_path / "run", {"backbone": {"lora_mode": "per_token"}}
+    budget = {"episodes": 24, "evaluate_every": 8, "evaluation_goals": 1}
+    how |= {"goal_space": "8-4-2-1-1", "backend": {"micro_batch": "auto"}}
+    run = config("random", budget=budget, **how)
     memory_for(8)
     whole = train(run, tmp_path / "whole", False, "none")
     stopped(run, folder)

@@ -27,7 +27,7 @@ def test_what_is_none_or_cannot_be_used_is_refused_before_any_work(tmp_path):
 
     register_backend("made", check=check)(lambda parts, settings: "a model")
     for device, words in (
-        ("auto", "made: nobody answers for zoo-mini"),
+        ("auto", "made: nobody answers for z"),
         ("cpu", "backend.kind: 'made'"),
     ):
         run = config(backend={"kind": "made", "device": device})

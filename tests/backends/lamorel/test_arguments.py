@@ -180,16 +180,15 @@ def test_a_key_that_lamorel_would_miss_is_one_line(path, rule):
     """Before a model is loaded; with lamorel it is a traceback in each process."""
     values, missing = composed("cpu"), ": key is missing; allowed: "
     assert missing in refusal(read, changed(values, path, "???"))
+    without, null = (changed(values, path, value) for value in (ABSENT, None))
     if rule.optional:
-        read(changed(values, path, ABSENT))
+        read(without)
     else:  # a section that is missing lacks its first key
-        assert re.match(
-            f"{re.escape(path)}.*{missing}", refusal(read, changed(values, path, ABSENT))
-        )
+        assert re.match(f"{re.escape(path)}.*{missing}", refusal(read, without))
     if rule.null:
-        read(changed(values, path, None))
+        read(null)
     elif not rule.optional:
-        assert path in refusal(read, changed(values, path, None))
+        assert path in refusal(read, null)
 
 
 def test_without_the_launcher_it_is_one_line(monkeypatch, capsys):
@@ -227,8 +226,8 @@ def test_messages_name_the_options_of_the_launcher(monkeypatch, capsys):
 
 def test_a_server_that_loses_its_connection_leaves_the_error_to_the_trainer(monkeypatch, capsys):
     """Rank 0 trains, the others serve."""
-    error = RuntimeError("[/somewhere/gloo/transport/tcp/pair.cc:1] Connection closed by peer")
-    monkeypatch.setattr(RUN, raising(error))
+    error = "[/somewhere/gloo/transport/tcp/pair.cc:1] Connection closed by peer"
+    monkeypatch.setattr(RUN, raising(RuntimeError(error)))
     monkeypatch.setenv("RANK", "1")
     assert run({}) == 1
     assert capsys.readouterr().err == ""

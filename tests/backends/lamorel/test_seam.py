@@ -34,7 +34,6 @@ def local():
 
 
 def as_local(backend, expected):
-    """The same learners in the same state."""
     backend.start_policy(expected.agent.config, 0)
     backend.start_competence(COMPETENCE, 0)
     backend.load_state_dict(expected.state_dict())
@@ -68,7 +67,6 @@ class InProcess:
 
 
 def behind(servers=1, **settings):
-    """A backend with its servers in this process."""
     backbone = BackboneConfig(lora_targets="all_linear", lora_rank=4, lora_mode="per_token")
     what = Served(backbone, BackendConfig(**settings), 1, WORLDS[DEFAULT_WORLD], 1)
     servings = [Serving(what, servers) for _ in range(servers)]

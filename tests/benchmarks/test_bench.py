@@ -24,6 +24,7 @@ from magellan.model.backbone import GPU_BUCKET
 from magellan.model.devices import HAS_ONEDNN
 from magellan.model.settings import AgentConfig, BackboneConfig, BackendConfig
 from tests.backends.models import on_a_gpu, prompts, some_states, update
+from tests.runs import error_line
 from tests.snippets import ROOT
 
 SMALL = {
@@ -130,26 +131,18 @@ def test_folder_that_cannot_be_written_is_refused_before_any_work(tmp_path, caps
     monkeypatch.setattr(bench, "Bench", lambda *_: pytest.fail("work before the check"))
     (tmp_path / "file").write_text("")
     assert main(["bench", "--quick", "--output", str(tmp_path / "file" / "bench")]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("error: --output: ")
-    assert error.count("\n") == 1
+    assert error_line(capsys).startswith("error: --output: ")
 
 
 def test_without_the_package_the_command_says_where_it_runs(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "benchmarks.bench", None)
     assert main(["bench"]) == 2
-    assert "clone of the repository" in capsys.readouterr().err
+    assert "clone of the repository" in error_line(capsys)
 
 
 # What each line of the page's table says: (row, shape, size) of the committed bench.csv.
-SHOWN = (
-    [("whole loop", "zoo-mini", "25k")],
-    [
-        ("new process: whole loop", "zoo-mini", "all"),
-        ("new process: peak memory of a run", "zoo-mini", "all"),
-    ],
-    [("whole loop", "t5", "25k")],
-)
+ALL = [(f"new process: {row}", "zoo-mini", "all") for row in ("whole loop", "peak memory of a run")]
+SHOWN = [("whole loop", "zoo-mini", "25k")], ALL, [("whole loop", "t5", "25k")]
 
 
 def test_speeds_on_the_page_are_the_committed_ones():
@@ -218,15 +211,11 @@ class Kernels(TorchDispatchMode):
 
 # By shape: sizes that change no count; bounds of an acting pass, a SAC update, a competence update
 # and a refresh of at most 512 goals.
+NARROW_T5 = {"d_model": 48, "d_kv": 8, "d_ff": 64, "num_heads": 6, "vocab_size": 128}
+NARROW_LLAMA = {"hidden_size": 72, "intermediate_size": 96, "vocab_size": 128}
 BOUNDS = {
-    "flan-t5-base-shape": (
-        {"d_model": 48, "d_kv": 8, "d_ff": 64, "num_heads": 6, "vocab_size": 128},
-        (900, 3_500, 1_700, 700),
-    ),
-    "smollm2-135m-shape": (
-        {"hidden_size": 72, "intermediate_size": 96, "vocab_size": 128},
-        (900, 4_200, 1_700, 700),
-    ),
+    "flan-t5-base-shape": (NARROW_T5, (900, 3_500, 1_700, 700)),
+    "smollm2-135m-shape": (NARROW_LLAMA, (900, 4_200, 1_700, 700)),
 }
 
 
@@ -239,9 +228,8 @@ def test_kernels_of_a_pass_are_few(name, dtype, monkeypatch):
     monkeypatch.setitem(SHAPES, name, SHAPES[name] | narrow)
     monkeypatch.setattr(loading, "attention_on", lambda device: None)
     with model_folder(name) as folder:
-        backend = make_backend(
-            BackboneConfig(model=folder, lora_mode="per_token"), BackendConfig(dtype=dtype)
-        )
+        config = BackboneConfig(model=folder, lora_mode="per_token")
+        backend = make_backend(config, BackendConfig(dtype=dtype))
     backend.backbone._bucket = GPU_BUCKET
     backend.start_policy(AgentConfig(actor_warmup_updates=0, critic_hidden=(8,) * 2), 0)
     backend.start_competence(LearnedSettings(hidden=8), 0)

@@ -41,13 +41,9 @@ TASKS = [task(number) for number in range(10)]
 def group(of, rewards, trainable=True):
     """Finished episodes of a task, a trace each; None: the rollout failed."""
     agent = types.SimpleNamespace(trainable=trainable)
-    return [
-        types.SimpleNamespace(
-            task=of,
-            traces=[types.SimpleNamespace(reward=r or 0.0, has_error=r is None, agent=agent)],
-        )
-        for r in rewards
-    ]
+    judged = [{"reward": reward or 0.0, "has_error": reward is None} for reward in rewards]
+    traces = [types.SimpleNamespace(**each, agent=agent) for each in judged]
+    return [types.SimpleNamespace(task=of, traces=[trace]) for trace in traces]
 
 
 def practise(sampler, groups):
@@ -98,15 +94,12 @@ def test_errors_and_others_agents_are_lost(made):
     assert (metrics["lost"], metrics["coverage"], metrics["mastered"]) == (3, 0.1, 1.0)
 
 
-@pytest.mark.parametrize(
-    ("tasks", "groups", "says"),
-    [
+def test_bad_input_is_one_clear_line(made):
+    for tasks, groups, says in (
         (iter(TASKS), 1, "tasks: without an end"),
         ([task(0), task(0)], 1, "tasks: a key is missing, or the same in two"),
         (TASKS, 0, "groups_per_step: 0 is not allowed; allowed: >= 1"),
         (TASKS, 1, "task key: 'key11' is not allowed; allowed: those of"),
-    ],
-)
-def test_bad_input_is_one_clear_line(made, tasks, groups, says):
-    with pytest.raises(InputError, match=f"^{says}"):
-        made(tasks, groups_per_step=groups, sampler="random").observe(group(task(11), [1.0]))
+    ):
+        with pytest.raises(InputError, match=f"^{says}"):
+            made(tasks, groups_per_step=groups, sampler="random").observe(group(task(11), [1.0]))

@@ -264,7 +264,7 @@ def test_bad_input_is_one_clear_line(hook, tmp_path):
     ):
         with pytest.raises(InputError, match=says):
             made(data, **given)
-    made(Rows(prompt=[[{"role": "user", "content": goal}] for goal in GOALS]))
+    made(Rows(prompt=chats(GOALS)))
 
 
 def real(folder, name, batches, base, **given):
@@ -284,32 +284,18 @@ def real(folder, name, batches, base, **given):
 
     def reward(completion_ids, goal, **_):
         batches.append(goal)
-        return [
-            float(sum(ids) % 2 == number % 2)
-            for ids, number in zip(completion_ids, goal, strict=True)
-        ]
+        return [float(sum(ids) % 2 == n % 2) for ids, n in zip(completion_ids, goal, strict=True)]
 
     settings = {"samplers": {"epsilon_decay": 2.0}}
     if name == "magellan":
         settings["competence"] = {"refresh": 2, "delay": 2, "learning_rate": 1e-2}
     curriculum = Curriculum(rows, name, HiddenStates(model, tokenizer), settings=settings)
 
-    args = getattr(trl, f"{base}Config")(
-        str(folder),
-        per_device_train_batch_size=8,
-        steps_per_generation=2,
-        gradient_accumulation_steps=2,
-        num_iterations=2,
-        num_generations=4,
-        max_completion_length=4,
-        max_steps=12,
-        save_steps=6,
-        learning_rate=1e-3,
-        report_to=[],
-        use_cpu=True,
-        bf16=False,
-        disable_tqdm=True,
-    )
+    twice = ("steps_per_generation", "gradient_accumulation_steps", "num_iterations")
+    sizes = dict.fromkeys(twice, 2) | {"per_device_train_batch_size": 8, "num_generations": 4}
+    sizes |= {"max_completion_length": 4, "max_steps": 12, "save_steps": 6, "learning_rate": 1e-3}
+    here = {"report_to": [], "use_cpu": True, "bf16": False, "disable_tqdm": True}
+    args = getattr(trl, f"{base}Config")(str(folder), **sizes, **here)
     data = Dataset.from_dict({"prompt": rows})
     given |= {"curriculum": curriculum, "processing_class": tokenizer}
     return getattr(ours, f"Curriculum{base}Trainer")(model, reward, args, data, **given)
@@ -337,11 +323,8 @@ def test_trl_itself_goes_on_where_it_stopped(tmp_path, name, base):
 @pytest.mark.parametrize("gate", ["all", "none", "even"])
 def test_answers_that_a_gate_refuses_change_no_weight(tmp_path, gate, base):
     """Gradients are those of the admitted goals alone: none if there are none."""
-    gates = {
-        "all": "all",
-        "none": lambda groups: np.zeros(len(groups), bool),
-        "even": lambda groups: groups.goals % 2 == 0,
-    }
+    gates = {"all": "all", "none": lambda groups: np.zeros(len(groups), bool)}
+    gates["even"] = lambda groups: groups.goals % 2 == 0
     grpo = real(tmp_path, "random", [], base, gate=gates[gate])
     before = {name: weight.clone() for name, weight in grpo.model.named_parameters()}
     grpo.train()

@@ -45,12 +45,10 @@ QUEUE = {}
 def kv_batch_get(keys, partition_id, select_fields):
     assert partition_id == "train"
     columns = {field: [QUEUE[key][field] for key in keys] for field in select_fields}
-    return {
-        name: torch.nested.nested_tensor(values, layout=torch.jagged)
-        if isinstance(values[0], torch.Tensor)
-        else values
-        for name, values in columns.items()
-    }
+    for name, values in columns.items():
+        if isinstance(values[0], torch.Tensor):
+            columns[name] = torch.nested.nested_tensor(values, layout=torch.jagged)
+    return columns
 
 
 def kv_batch_put(keys, partition_id, fields):
@@ -75,15 +73,9 @@ def make_sampler():
 @pytest.fixture
 def make_trainer():
     trainers = {}
-
-    def register_trainer(name):
-        return lambda cls: trainers.setdefault(name, cls)
-
+    register = {"register_trainer": lambda name: lambda cls: trainers.setdefault(name, cls)}
     stand_ins = {
-        "verl.trainer.ppo.v1": {
-            "PPOTrainerSync": PPOTrainerSync,
-            "register_trainer": register_trainer,
-        },
+        "verl.trainer.ppo.v1": {"PPOTrainerSync": PPOTrainerSync, **register},
         "torchdata.stateful_dataloader": {"StatefulDataLoader": DataLoader},
         "transfer_queue": {"kv_batch_get": kv_batch_get, "kv_batch_put": kv_batch_put},
         "tensordict": {"TensorDict": lambda fields, batch_size: fields},
@@ -115,11 +107,13 @@ def step(sampler, places):
     scores = torch.zeros(len(info), 5)
     solvable = torch.tensor([extra["index"] > 9 for extra in info])
     scores[:, -1] = torch.tensor([1.0, 0.0, 0.25]).repeat(len(places)) * solvable
-    sampler.update(  # other columns of the rows go to the rollout and do not come back
-        batch=types.SimpleNamespace(
-            batch={"token_level_scores": scores}, non_tensor_batch={"extra_info": info}
-        )
-    )
+    tell(sampler, info, scores)
+
+
+def tell(sampler, info, scores):
+    """Other columns of the rows go to the rollout and do not come back."""
+    batch, rows = {"token_level_scores": scores}, {"extra_info": info}
+    sampler.update(batch=types.SimpleNamespace(batch=batch, non_tensor_batch=rows))
 
 
 def test_it_draws_rows_and_gets_answers(make_sampler):
@@ -162,11 +156,7 @@ def test_epochs_are_whole_also_after_a_resume(size, taken):
 @pytest.mark.parametrize(
     ("rows", "curriculum", "says"),
     [
-        (
-            [ROWS[0], ROWS[0]],
-            {"sampler": "random"},
-            "extra_info.index: missing, or the same in two rows",
-        ),
+        ([ROWS[0]] * 2, {"sampler": "random"}, "extra_info.index: missing, or the same in two "),
         (ROWS, {"smpler": "random"}, "data.curriculum: 'smpler' is not allowed; allowed: "),
         (ROWS, {"sampler": "random"}, "extra_info.index: 99 is not allowed; allowed"),
     ],
@@ -190,10 +180,7 @@ def test_scores_that_are_not_finite_are_lost(make_sampler):
 def test_scores_in_half_precision_are_read_in_their_format(make_sampler):
     sampler = make_sampler(ROWS, sampler="online", solved=0.7)
     scores = torch.tensor([[0.0, 0.7], [0.0, 0.2]], dtype=torch.bfloat16)
-    extra = {"extra_info": [{"index": 0}, {"index": 2}]}
-    sampler.update(
-        types.SimpleNamespace(batch={"token_level_scores": scores}, non_tensor_batch=extra)
-    )
+    tell(sampler, [{"index": 0}, {"index": 2}], scores)
     assert sampler.curriculum.metrics()["mastered"] == 0.5
 
 
@@ -260,9 +247,8 @@ def test_a_row_drawn_twice_in_a_batch_has_two_groups(make_trainer):
 
 
 def test_the_trainer_draws_by_its_curriculum(make_trainer):
-    trainer = make_trainer(
-        sampler="learnability", settings={"samplers": {"epsilon_end": 0.0, "epsilon_decay": 1.0}}
-    )
+    greedy = {"samplers": {"epsilon_end": 0.0, "epsilon_decay": 1.0}}
+    trainer = make_trainer(sampler="learnability", settings=greedy)
     assert trainer.config.trainer.v1.trainer_mode == "sync"
     for _ in range(40):
         practise(trainer, answers(7, [1.0, 0.0]) | answers(2, [0.0, 0.0]))

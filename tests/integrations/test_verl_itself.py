@@ -5,6 +5,7 @@ are answered by a stand-in of its rollout, and actor and weights are left out.
 """
 
 import types
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -54,12 +55,12 @@ class Rollout:
                     answers[f"{uid}_{number}_{part}"] = {
                         **dict.fromkeys(("input_ids", "position_ids"), ids),
                         **dict.fromkeys(("response_mask", "loss_mask"), ones),
-                        "uid": uid,
-                        "extra_info": extra,
                         "prompts": ids[:3],
                         "responses": ids[3:],
-                        "old_log_probs": torch.zeros(length),
                         "rm_scores": scores,
+                        "uid": uid,
+                        "extra_info": extra,
+                        "old_log_probs": torch.zeros(length),
                     }
             tags = [
                 {"status": "success", "prompt_len": 3, "global_steps": 1}
@@ -67,25 +68,17 @@ class Rollout:
                 for answer in answers.values()
             ]
             fields = list_of_dict_to_tensordict(list(answers.values()))
-            self.queue.kv_batch_put(
-                keys=list(answers), fields=fields, tags=tags, partition_id="train"
-            )
-            done = {"is_prompt": True, "status": "finished"}
-            self.queue.kv_batch_put(keys=[uid], tags=[done], partition_id="train")
+            put = partial(self.queue.kv_batch_put, partition_id="train")
+            put(keys=list(answers), fields=fields, tags=tags)
+            put(keys=[uid], tags=[{"is_prompt": True, "status": "finished"}])
 
 
 def config_of(folder, steps, resume):
     """verl's configuration of a run on 40 rows, eight a step."""
-    rows = [
-        {
-            "data_source": "sums",
-            "prompt": [{"role": "user", "content": f"What is {n} + {n}?"}],
-            "extra_info": {"index": 3 * n},
-        }
-        for n in range(ROWS)
-    ]
+    prompts = [[{"role": "user", "content": f"What is {n} + {n}?"}] for n in range(ROWS)]
+    rows = {"prompt": prompts, "extra_info": [{"index": 3 * n} for n in range(ROWS)]}
     folder.mkdir(exist_ok=True)
-    pd.DataFrame(rows).to_parquet(folder / "rows.parquet")
+    pd.DataFrame(rows | {"data_source": "sums"}).to_parquet(folder / "rows.parquet")
     overrides = [
         *(f"data.{split}_files={folder}/rows.parquet" for split in ("train", "val")),
         *("data.train_batch_size=8", "data.filter_overlong_prompts=False"),
@@ -107,14 +100,10 @@ def train(queue, folder, steps, resume):
     """Run verl's loop; the rows drawn, and the curriculum at the end."""
     from magellan.integrations.verl_trainer import CurriculumTrainer
 
-    nothing = types.SimpleNamespace(
-        _dispatch_info={"actor": list(range(5))},  # five workers, so that batches are padded
-        reward_loop_worker_handles=["a reward worker"],
-        **dict.fromkeys(
-            ("save_checkpoint", "load_checkpoint", "update_weights", "sleep_replicas"),
-            lambda *_, **__: None,
-        ),
-    )
+    calls = ("save_checkpoint", "load_checkpoint", "update_weights", "sleep_replicas")
+    nothing = types.SimpleNamespace(**dict.fromkeys(calls, lambda *_, **__: None))
+    nothing._dispatch_info = {"actor": list(range(5))}  # five workers, so that batches are padded
+    nothing.reward_loop_worker_handles = ["a reward worker"]
 
     class Trainer(CurriculumTrainer):
         def _setup(self):
@@ -136,10 +125,9 @@ def train(queue, folder, steps, resume):
             assert any(tag.get("is_padding") for tag in batch.tags)
             tags = zip(batch.keys, batch.tags, strict=True)
             names = ["extra_info", "advantages", "response_mask", "loss_mask"]
+            keys = [key for key, tag in tags if not tag.get("is_padding")]
             data = queue.kv_batch_get(
-                keys=[key for key, tag in tags if not tag.get("is_padding")],
-                partition_id=batch.partition_id,
-                select_fields=names,
+                keys=keys, partition_id=batch.partition_id, select_fields=names
             )
             places = [extra["index"] // 3 for extra in data["extra_info"]]
             admitted = [place >= SOLVABLE for place in places]  # the others all score 0

@@ -63,7 +63,6 @@ def test_possible_goals_are_reached_by_a_plan_and_impossible_ones_never(world, s
 def test_what_an_action_does():
     episode = Crafting("c", ["a", "d"], [["c", "a", "b"], ["b", "a", "d"]], 9)
     rng = np.random.default_rng(0)
-
     assert episode.possible_actions() == ["Get a", "Get d"]
 
     def do(*actions):

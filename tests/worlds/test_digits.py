@@ -3,42 +3,28 @@
 import numpy as np
 import pytest
 
-from magellan.core.errors import InputError
 from magellan.model.files import BACKBONES
 from magellan.pretraining import digits as pretraining
 from magellan.pretraining import read_record
 from magellan.worlds import SPLITS, WORLDS
 from magellan.worlds.digits import LONGEST, UNSOLVABLE, digits_of, numbers
+from tests.runs import refusal
 
 WORLD = WORLDS["digits"]
-ANSWERS = {
-    ("copy", "3094"): "3094",
-    ("reverse", "3094"): "4903",
-    ("sort", "3094"): "0349",
-    ("increment", "3094"): "4105",
-}
+ANSWERS = {"copy": "3094", "reverse": "4903", "sort": "0349", "increment": "4105"}
 
 
-@pytest.mark.parametrize(("operation", "digits"), ANSWERS)
-def test_one_answer_is_right(operation, digits):
-    goal = {"operation": operation, "digits": digits}
-    for answer in (*ANSWERS.values(), "", "3094 ", "03094"):
-        assert WORLD.is_right(goal, answer) == (answer == ANSWERS[operation, digits])
-
-
-def test_no_answer_is_right_where_there_is_none():
-    for operation in UNSOLVABLE:
-        goal = {"operation": operation, "digits": "12"}
-        assert not any(WORLD.is_right(goal, text) for text in ("12", "21", "", "None"))
+@pytest.mark.parametrize("operation", [*ANSWERS, *UNSOLVABLE])
+def test_one_answer_is_right_or_none(operation):
+    goal = {"operation": operation, "digits": "3094"}
+    for answer in (*ANSWERS.values(), "", "3094 ", "03094", "None"):
+        assert WORLD.is_right(goal, answer) == (answer == ANSWERS.get(operation))
 
 
 def test_every_number_is_in_one_split():
     for length in (1, 2, 3):
-        by_split = [
-            {digits_of(length, rank, split) for rank in range(numbers(length, split))}
-            for split in SPLITS
-        ]
-        assert sum(map(len, by_split)) == len(set.union(*by_split)) == 10**length
+        ranks = [(rank, split) for split in SPLITS for rank in range(numbers(length, split))]
+        assert len(ranks) == len({digits_of(length, *rank) for rank in ranks}) == 10**length
 
 
 def test_goals_have_the_length_of_their_category():
@@ -53,8 +39,7 @@ def test_goals_have_the_length_of_their_category():
 
 
 def test_there_is_no_environment():
-    with pytest.raises(InputError, match="its agent writes"):
-        WORLD.environment(2)
+    assert "its agent writes" in refusal(WORLD.environment, 2)
 
 
 def test_the_committed_model_is_that_of_the_recipe_and_its_teacher_is_poor():

@@ -9,7 +9,6 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.wrappers.vector import DictInfoToList
 
-from magellan.core.errors import InputError
 from magellan.worlds import WORLDS
 from magellan.worlds.little_zoo import Goal, LittleZoo, LittleZooVector
 from magellan.worlds.little_zoo.dynamics import START_ON_OBJECT
@@ -19,11 +18,9 @@ from tests.runs import refusal
 
 LION = {"goal": "Grow lion", "objects": ["lion", "water", "cow", "carrot"], "standing_on": -1}
 LION_GOAL = Goal("Grow lion", ("lion", "water", "cow", "carrot"), "grow_carnivore")
-GROW_LION = (
-    *("Go to water", "Grasp", "Go to carrot seed", "Release water"),
-    *("Go to baby cow", "Grasp", "Go to carrot", "Release baby cow"),
-    *("Grasp", "Go to baby lion", "Release cow"),
-)
+WATERED = ("Go to water", "Grasp", "Go to carrot seed", "Release water")
+GROW_LION = (*WATERED, "Go to baby cow", "Grasp", "Go to carrot", "Release baby cow")
+GROW_LION += ("Grasp", "Go to baby lion", "Release cow")
 
 
 @pytest.mark.parametrize("render_mode", [None, "ansi"])
@@ -46,10 +43,8 @@ def test_registered_vectors_take_sampled_actions_and_render_their_prompts(mode):
     assert isinstance(env, LittleZooVector) == (mode is None)
     observations, infos = env.reset(seed=1)
     assert observations in env.observation_space
-    assert env.render() == tuple(
-        f"Goal: {goal}\n{text}\nAction: "
-        for goal, text in zip(infos["goal"], observations, strict=True)
-    )
+    shown = zip(infos["goal"], observations, strict=True)
+    assert env.render() == tuple(f"Goal: {goal}\n{text}\nAction: " for goal, text in shown)
     one = env.single_action_space
     assert one.sample(mask=np.array(["Release", "Release"])) == "Release"
     action = env.action_space.sample()
@@ -72,21 +67,15 @@ def test_processes_give_the_observations_of_one_process_and_share_no_memory():
 
 def test_vector_infos_have_the_form_of_gymnasium():
     env, many = registered_vector(2), registered_vector(2, "sync")
-    options = {"goal": "Grow lion", "objects": LION["objects"], "standing_on": -1}
-    many.reset(options=options)
+    many.reset(options=LION)
     env.reset(options={"goals": [LION_GOAL] * 2, "standing_on": [-1, -1]})
-    given, expected = env.step(["Go to water", "Grasp"])[4], many.step(["Go to water", "Grasp"])[4]
-    assert {key: value.dtype for key, value in given.items()} == {
-        **{key: value.dtype for key, value in expected.items()},
-        "standing_on": np.dtype(np.int8),
-        "_standing_on": np.dtype(bool),
-    }
-    assert given.pop("standing_on").tolist() == [1, -1]
-    assert given.pop("_standing_on").all()
+    given, expected = (each.step(["Go to water", "Grasp"])[4] for each in (env, many))
+    expected |= {"standing_on": np.array([1, -1], np.int8), "_standing_on": np.ones(2, bool)}
+    assert given.keys() == expected.keys()
     for key, value in expected.items():
-        assert [*map(np.ndarray.tolist, map(np.array, given[key]))] == [
-            *map(np.ndarray.tolist, map(np.array, value))
-        ]
+        assert given[key].dtype == value.dtype
+        found, wanted = ([np.array(one).tolist() for one in each] for each in (given[key], value))
+        assert found == wanted
     listed = DictInfoToList(env)
     assert listed.reset(seed=0)[1][1]["possible_actions"] == env.possible_actions[1]
 
@@ -151,10 +140,8 @@ def test_a_refused_reset_or_action_leaves_the_episode_alone():
         env.step("Grasp")
     env.reset(options=LION)
     for bad in ("jump", "Go to tiger", "Release water", "", None, "Grasp water"):
-        with pytest.raises(InputError):
-            env.step(bad)
-    with pytest.raises(InputError):
-        env.reset(options={"goal": "Grow lion", "objects": ["unicorn"]})
+        refusal(env.step, bad)
+    refusal(env.reset, options={"goal": "Grow lion", "objects": ["unicorn"]})
     assert [env.step(action)[2] for action in GROW_LION][-1]
     for action in ("Grasp", "Go to water"):
         for use in (env.step, env.check):
@@ -163,16 +150,11 @@ def test_a_refused_reset_or_action_leaves_the_episode_alone():
     assert env.step("Grasp")[1:3] == (1.0, True)
 
 
-@pytest.mark.parametrize(
-    ("typed", "same_as"),
-    [
-        ("go to water", "Go to water"),
-        ("GO TO water", "Go to water"),
-        ("Go to baby", "Go to baby lion"),
-        ("Go to", "Go to baby lion"),
-        ("grasp", "Grasp"),
-    ],
-)
+LENIENT = {"go to water": "Go to water", "GO TO water": "Go to water", "grasp": "Grasp"}
+LENIENT |= {"Go to baby": "Go to baby lion", "Go to": "Go to baby lion"}
+
+
+@pytest.mark.parametrize(("typed", "same_as"), LENIENT.items())
 def test_lenient_actions(typed, same_as):
     envs = LittleZoo(), LittleZoo(), LittleZooVector(1)
     for env in envs[:2]:
@@ -201,8 +183,7 @@ def test_release_of_an_unknown_name_means_the_second_held_object():
     assert env.step("release everything")[0] == (
         "You see: berry, onion seed\nYou are standing on: berry\nInventory (1/2): door"
     )
-    with pytest.raises(InputError, match="Release door"):
-        env.step("Release water")
+    assert "Release door" in refusal(env.step, "Release water")
 
 
 def test_no_action_costs_no_step_and_changes_nothing():
@@ -223,9 +204,6 @@ def test_only_seeds_clash_with_grown_plants_of_their_type():
     clashes = {(a, b) for (a, short), (b, long) in permutations(names, 2) if long.startswith(short)}
     assert all(a == b for a, b in clashes)
     assert {KINDS[KIND_OF[a]] for a, _ in clashes} == {"furniture", "plant", "supply"}
-
-
-WATERED = ("Go to water", "Grasp", "Go to carrot seed", "Release water")
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,6 @@ def complete(tmp_path_factory):
 
 @pytest.fixture
 def spoiled(complete, tmp_path):
-    """A copy of the complete run that a test may change."""
     return shutil.copytree(complete, tmp_path / "run")
 
 
@@ -36,23 +35,11 @@ CRITIC = (0.5, 0.0, 1.0)
 """Value, dormant, spread."""
 
 
-def config_of(
-    model: str, score: str = "logit_sum", phases=(), reads: str = "own", **backbone
-) -> RunConfig:
-    layer = {
-        "sampler": "magellan",
-        "goal_space": SPACE,
-        "phases": list(phases),
-        "backbone": {
-            "passes": "torch",
-            "lora_rank": 4,
-            "lora_alpha": 6,
-            **backbone,
-            "model": model,
-        },
-        "competence": {"adapter": reads},
-        "agent": {"critic_hidden": (8, 6), "score": score},
-    }
+def config_of(model, score="logit_sum", phases=(), reads="own", **backbone) -> RunConfig:
+    layer = {"sampler": "magellan", "goal_space": SPACE, "phases": list(phases)}
+    lora = {"passes": "torch", "lora_rank": 4, "lora_alpha": 6, **backbone}
+    layer |= {"backbone": {**lora, "model": model}, "competence": {"adapter": reads}}
+    layer |= {"agent": {"critic_hidden": (8, 6), "score": score}}
     return resolve_run("smoke", [layer])
 
 

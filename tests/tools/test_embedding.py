@@ -22,7 +22,6 @@ from tests.tools.conftest import config
 
 @pytest.fixture(scope="module")
 def read(complete, tmp_path_factory):
-    """Agents, tables and vectors."""
     output = tmp_path_factory.mktemp("embedding") / "out"
     newest = TrainedAgent.read(complete)
     embed(newest, output, per_category=4, seed=5)
@@ -60,19 +59,20 @@ def test_the_last_moment_is_the_present_agent(complete, read):
     backend, goals = agent.backend({}), agent.goals
     assert np.abs(vectors["3"] - vectors["2"]).max() > 1e-4  # the adapter has moved
     prompts = PromptTokens(backend.codec).pack(goals, np.arange(len(goals)))
-    present = backend.representation(prompts)
     training = vectors["3"][:20]
-    nearest = present[np.abs(training[:, None] - present[None]).max(axis=2).argmin(axis=1)]
+
+    def nearest():
+        present = backend.representation(prompts)
+        return present[np.abs(training[:, None] - present[None]).max(axis=2).argmin(axis=1)]
+
+    present = nearest()
     with in_float64(backend):
-        again = backend.representation(prompts)
-    exact = again[np.abs(training[:, None] - again[None]).max(axis=2).argmin(axis=1)]
-    close(training, nearest, exact)
+        close(training, present, nearest())
 
 
 def test_the_command_prints_and_records_what_it_has_written(complete, tmp_path, capsys):
-    assert (
-        main(["embed", str(complete), "--per-category", "1", "--output", str(tmp_path / "e")]) == 0
-    )
+    few = ["--per-category", "1"]
+    assert main(["embed", str(complete), *few, "--output", str(tmp_path / "e")]) == 0
     assert "from before training to update " in capsys.readouterr().out
     about = json.loads((tmp_path / "e/embedding.json").read_text())
     assert about["config"]["sampler"] == "magellan"

@@ -31,9 +31,9 @@ def test_the_code_on_the_card_predicts_what_the_agent_predicts(
     model, score, targets, mode, reads, tmp_path, monkeypatch
 ):
     """Run in another folder than the one where the run named its model and the agent was left."""
-    (tmp_path / "there").mkdir()
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path / "there")
+    for folder in (tmp_path / "elsewhere", tmp_path / "there"):
+        folder.mkdir()
+        monkeypatch.chdir(folder)
     if model == "t5":
         write(Path(model), model)
     config = config_of(model, score, reads=reads, lora_targets=targets, lora_mode=mode)
@@ -92,10 +92,8 @@ def test_the_card_describes_the_training():
 
 def test_of_a_run_with_phases_the_last_one_counts():
     config = config_of("zoo-mini", phases=[{"until": 60}, {"goal_space": "10-9-8-7-6"}])
-    rows = [
-        [1, 7, 70, 60, "train", "grasp", 4, 0.75, *CRITIC],
-        [2, 7, 70, 60, "train", "grow_plant", 4, 0.5, *CRITIC],
-    ]
+    before = [1, 7, 70, 60, "train", "grasp", 4, 0.75, *CRITIC]
+    rows = [before, [2, 7, 70, 60, "train", "grow_plant", 4, 0.5, *CRITIC]]
     state = {**state_of(make(config)), "phase": 2, "next_evaluation": 120}
     state["record"] = {"tables": {"evaluation": rows}}
     card = card_of(config, state)

@@ -19,18 +19,15 @@ from tests.runs import contents, error_line, forge
 from tests.snippets import write_files
 from tests.tools.conftest import config
 
-COMMANDS = (("export", "--output", "OUT"), ("embed", "--output", "OUT"), ("watch",))
-
 
 @pytest.fixture
 def refusal(capsys, tmp_path):
     """Export, embed and watch a run; returns the one line with which all refuse it."""
 
-    def refuse(folder, *more):
-        before, lines = contents(folder), set()
-        for words in COMMANDS:
-            words = [word.replace("OUT", str(tmp_path / "out")) for word in words]
-            assert main([str(word) for word in (*words, folder, *more)]) == 2
+    def refuse(folder):
+        before, lines, output = contents(folder), set(), ("--output", str(tmp_path / "out"))
+        for command, more in (("export", output), ("embed", output), ("watch", ())):
+            assert main([command, str(folder), *more]) == 2
             lines.add(re.sub(r" \(\w+\);", ";", error_line(capsys)))  # without Python's name for it
         assert contents(folder) == before
         assert not (tmp_path / "out").exists()
@@ -95,17 +92,12 @@ def test_another_backbone(spoiled, refusal):
     assert f"{path}: the agent was trained on another backbone" in refusal(spoiled)
 
 
-FORGED = {
-    "no model": ("backend", None),
-    "a head cut": ("backend/sac/critic/*", cut),
-    "a counter true": ("updates", True),
-}
+FORGED = [("backend", None), ("backend/sac/critic/*", cut), ("updates", True)]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", FORGED)
-def test_a_forged_agent_is_one_line(case, spoiled, refusal):
-    where, value = FORGED[case]
+@pytest.mark.parametrize(("where", "value"), FORGED)
+def test_a_forged_agent_is_one_line(where, value, spoiled, refusal):
     path = only_checkpoint(spoiled)
     forge(path, f"trainer/{where}", value)
     assert refusal(spoiled).startswith(f"error: {path} does not fit this version of the code; ")

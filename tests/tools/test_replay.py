@@ -17,6 +17,7 @@ from tests import runs
 from tests.runs import error_line, forge, printed, rows, trained
 
 KEEP = {"budget": {"record_outcomes": True, "record_goals": True, "episodes": 100}}
+STEPS = {"record_outcomes": True, "steps": 700, "evaluate_every": 300}
 
 
 def config(sampler, observers=(), **layer):
@@ -33,9 +34,7 @@ RUNS = {
     "driver": config("magellan", competence={"pool": 16}),
     "observer": config("random", ["learned", "per_goal", "expert_buckets"]),
     "all": config("random", ["per_goal"], goal_space="all"),
-    "steps": config(
-        "random", budget={"record_outcomes": True, "steps": 700, "evaluate_every": 300}
-    ),
+    "steps": config("random", budget=STEPS),
     "no outcomes": config("random", budget={}),
     "phases": config("random", phases=[{"until": 60}, {"seed": 4}]),
 }
@@ -58,21 +57,19 @@ def test_unchanged_constants_give_the_predictions_of_the_run(run, estimator, rec
         assert len(own) >= 30
 
 
-@pytest.mark.parametrize(
-    ("section", "key", "value"),
-    [("competence", "learning_rate", 1e-2), ("backbone", "model", "zoo-reader")],
-)
-def test_another_constant_or_model_changes_the_predictions_only(
-    section, key, value, recorded, tmp_path
-):
-    folder = recorded("driver")
-    other = ("--estimator", "learned", "--set", f"{section}.{key}={value}")
-    assert replayed(folder, tmp_path / "out", *other) == 0
+OTHERS = [("competence", "learning_rate", 1e-2), ("backbone", "model", "zoo-reader")]
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_another_constant_or_model_changes_the_predictions_only(other, recorded, tmp_path):
+    folder, (section, key, value) = recorded("driver"), other
+    words = ("--estimator", "learned", "--set", f"{section}.{key}={value}")
+    assert replayed(folder, tmp_path / "out", *words) == 0
     before, after = rows(folder, "goals"), rows(tmp_path / "out", "goals")
     predicted = ("competence", "delayed_competence")
     assert [r["competence"] for r in before] != [r["competence"] for r in after]
     for row, replay in zip(before, after, strict=True):
-        assert all(row[key] == replay[key] for key in row if key not in predicted)
+        assert all(row[name] == replay[name] for name in row if name not in predicted)
     description = json.loads((tmp_path / "out" / "replay.json").read_text())
     assert description["settings"][section][key] == value
     assert description["replayed"] == json.loads((folder / "manifest.json").read_text())["identity"]
@@ -91,14 +88,10 @@ def test_more_points_leave_the_others_as_they_are(recorded, tmp_path):
 def test_errors_are_those_of_the_tables(recorded, tmp_path):
     folder = recorded("observer")
     assert replayed(folder, tmp_path / "out", "--estimator", "expert_buckets") == 0
-    goals, predicted = (
-        pd.read_csv(tmp_path / f"out/{name}.csv") for name in ("goals", "competence")
-    )
-    keys = ["episode", "split", "category"]
-    observed = predicted[keys].merge(pd.read_csv(folder / "evaluation.csv"), "left", keys)[
-        "success"
-    ]
-    predicted["error"] = (predicted["competence"] - observed.fillna(0.0)).abs()
+    names, keys = ("goals", "competence"), ["episode", "split", "category"]
+    goals, predicted = (pd.read_csv(tmp_path / f"out/{name}.csv") for name in names)
+    observed = predicted[keys].merge(pd.read_csv(folder / "evaluation.csv"), "left", keys)
+    predicted["error"] = (predicted["competence"] - observed["success"].fillna(0.0)).abs()
     goals["error"] = (goals["competence"] - goals["success"]) ** 2
     errors = rows(tmp_path / "out", "error")
     assert len(errors) == 12

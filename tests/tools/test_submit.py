@@ -12,6 +12,7 @@ from magellan.samplers import SAMPLERS
 from magellan.samplers.conformance import GROUPS, SAME, track_of
 from magellan.tools import submit
 from tests.analysis.synthetic import combined, experiment
+from tests.runs import error_line
 
 GOOD = '''"""Goals in proportion to the square of their learning progress."""
 
@@ -24,15 +25,10 @@ def build(parts, settings):
     """One window per goal."""
     return {kind}(parts.goals, parts.estimator, lambda a, b: (a - b) ** 2, parts.epsilon, parts.rng)
 '''
+PROBABILITIES = "\n    def probabilities(self):\n        return super().probabilities()"
 BROKEN = {
-    "probabilities sum to 1.001": """
-    def probabilities(self):
-        return super().probabilities() * 1.001
-""",
-    "has probability": """
-    def probabilities(self):
-        return super().probabilities()[::-1]
-""",
+    "probabilities sum to 1.001": f"{PROBABILITIES} * 1.001\n",
+    "has probability": f"{PROBABILITIES}[::-1]\n",
     "state_dict is incomplete": """
     turns = 0
 
@@ -62,7 +58,6 @@ READS_GROUPS = """
 
 @pytest.fixture
 def write(tmp_path):
-    """A file with a sampler of this name."""
 
     def written(name, own=None):
         path, kind = tmp_path / f"{name}.py", "Mine" if own else "GoalSampler"
@@ -87,17 +82,15 @@ def test_a_sampler_gets_a_card_that_its_file_is_checked_against(write, tmp_path,
     assert submitted(file, folder, "--check", card) == 0
     capsys.readouterr()
     run = {"seed": 21, "identity": "0" * 16, "success": 1.5, "seconds": 60.0}
-    for change, word in (
-        ({"contract": []}, "contract"),
-        ({"runs": [{**run, "estimation_episodes": 0}]}, "success"),
-    ):
+    runs = [{**run, "estimation_episodes": 0}]
+    for change, word in (({"contract": []}, "contract"), ({"runs": runs}, "success")):
         card.write_text(json.dumps(found | change))
         assert submitted(file, folder, "--check", card) == 2
-        assert word in capsys.readouterr().err
+        assert word in error_line(capsys)
     card.write_text(json.dumps(found))
     file.write_text(file.read_text().replace("** 2", "** 4"))
     assert submitted(file, folder, "--check", card) == 2
-    assert "sha256" in capsys.readouterr().err
+    assert "sha256" in error_line(capsys)
 
 
 @pytest.mark.slow

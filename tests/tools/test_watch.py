@@ -34,11 +34,9 @@ def backend(agent):
 def watched(agent, backend, seed=0, greedy=False, words=LION, answers=None, category=None):
     """Whether the goal was reached, and the output."""
     named = (words[1], words[3:]) if words else (None, None)
-    goals, position = chosen_goal(agent, *named, category, seed)
-    out = io.StringIO()
-    pause = None if answers is None else io.StringIO(answers)
-    reached = watch(agent, backend, goals, position, seed, greedy, out, pause)
-    return reached, out.getvalue()
+    out, pause = io.StringIO(), None if answers is None else io.StringIO(answers)
+    goal = chosen_goal(agent, *named, category, seed)
+    return watch(agent, backend, *goal, seed, greedy, out, pause), out.getvalue()
 
 
 def steps_of(text):
@@ -54,8 +52,7 @@ def test_it_plays_as_in_an_evaluation(agent, backend):
     for seed in range(12):
         reached, text = watched(agent, backend, seed, words=None, category="grasp")
         goals, position = chosen_goal(agent, None, None, "grasp", seed)
-        rng = np.random.default_rng(seed)
-        (success,) = play(backend, goals, np.array([position]), rng)
+        (success,) = play(backend, goals, np.array([position]), np.random.default_rng(seed))
         assert reached == bool(success)
         assert ("Goal reached in " in text) == reached != ("Goal not reached in " in text)
         outcomes.append(reached)
@@ -110,17 +107,14 @@ def test_a_step_waits_for_a_line(agent, backend):
         assert text.count("Takes: ") == 1
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
+def test_a_goal_that_cannot_be_watched(complete, capsys):
+    for words, expected in (
         (["--goal", "Grow lion"], "--goal: 'Grow lion' is not allowed without --objects"),
         ([*LION, "--category", "grasp"], "--category: 'grasp' is not allowed with --goal"),
         (["--goal", "Grow\x1b[2J", *LION[2:]], "goal = 'Grow\\x1b[2J'"),
-    ],
-)
-def test_a_goal_that_cannot_be_watched(words, expected, complete, capsys):
-    assert main(["watch", str(complete), *words]) == 2
-    assert expected in error_line(capsys)
+    ):
+        assert main(["watch", str(complete), *words]) == 2
+        assert expected in error_line(capsys)
 
 
 def test_an_interrupt_ends_it_quietly(complete, monkeypatch, capsys):

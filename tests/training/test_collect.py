@@ -30,10 +30,8 @@ def test_streams_are_named_and_independent():
 
 def test_random_steps_do_not_ask_the_policy(monkeypatch):
     layer = {"goal_space": SPACE, "agent": {"random_steps": 32}}
-    trainer = Trainer(resolve_run("smoke", [layer]))
-    steps = []
-    backend = trainer.backend
-    policy = backend.probabilities
+    trainer, steps = Trainer(resolve_run("smoke", [layer])), []
+    backend, policy = trainer.backend, trainer.backend.probabilities
     monkeypatch.setattr(
         backend, "probabilities", lambda states: steps.append(trainer.steps) or policy(states)
     )
@@ -42,18 +40,14 @@ def test_random_steps_do_not_ask_the_policy(monkeypatch):
     assert steps == [32, 40, 48, 56] + [64 + 8 * i for i in range(24)]
 
 
-@pytest.mark.parametrize(
-    ("layer", "expected"),
-    [
-        ({"samplers": {"epsilon_start": 0.5, "epsilon_end": 0.5}}, {0, 1}),
-        ({"sampler": "random"}, {1}),
-        ({"sampler": "scripted"}, {-1}),
-    ],
-    ids=["half", "random", "scripted"],
-)
-def test_the_share_of_explored_episodes_is_epsilon(layer, expected):
-    space = {"sampler": "ek_online", "goal_space": SPACE}
-    trainer = Trainer(resolve_run("smoke", [space, layer]))
+EXPLORED = {"ek_online": {0, 1}, "random": {1}, "scripted": {-1}}
+
+
+@pytest.mark.parametrize("sampler", EXPLORED)
+def test_the_share_of_explored_episodes_is_epsilon(sampler):
+    half, expected = {"epsilon_start": 0.5, "epsilon_end": 0.5}, EXPLORED[sampler]
+    layer = {"sampler": sampler, "goal_space": SPACE, "samplers": half}
+    trainer = Trainer(resolve_run("smoke", [layer]))
     explored = np.concatenate([trainer.collector.step().explored for _ in range(60)])
     assert len(explored) > 40
     assert set(explored.tolist()) == expected
@@ -65,8 +59,7 @@ def test_the_share_of_explored_episodes_is_epsilon(layer, expected):
 def test_an_evaluator_errs_at_the_ends_of_episodes_only(positive, negative):
     rewards = {"false_positive": positive, "false_negative": negative}
     trainer = Trainer(resolve_run("smoke", [{"goal_space": SPACE, "rewards": rewards}]))
-    collector, said, rewarded = trainer.collector, [], []
-    step = collector._env.step
+    collector, step, said = trainer.collector, trainer.collector._env.step, []
 
     def watched(actions):
         _, rewards, terminated, truncated, _ = result = step(actions)
@@ -74,9 +67,8 @@ def test_an_evaluator_errs_at_the_ends_of_episodes_only(positive, negative):
         return result
 
     collector._env.step = watched
-    for _ in range(400):
-        rewarded.append(collector.step().success)
-    true, observed = np.concatenate(said), np.concatenate(rewarded)
+    observed = np.concatenate([collector.step().success for _ in range(400)])
+    true = np.concatenate(said)
     for truth, rate in ((0.0, positive), (1.0, 1 - negative)):
         judged = observed[true == truth]
         assert len(judged) > 10
@@ -85,9 +77,8 @@ def test_an_evaluator_errs_at_the_ends_of_episodes_only(positive, negative):
 
 
 def test_who_reads_the_last_observation_sees_what_the_world_says():
-    trainer = Trainer(
-        resolve_run("smoke", [{"goal_space": SPACE, "rewards": {"model": "scripted"}}])
-    )
+    layer = {"goal_space": SPACE, "rewards": {"model": "scripted"}}
+    trainer = Trainer(resolve_run("smoke", [layer]))
     evaluator, judged = trainer.evaluator, []
     judge = evaluator.judged
 
@@ -118,10 +109,8 @@ def test_only_a_yes_is_a_success(answer, success, unread, monkeypatch):
     reply = {"answer": answer, "failures": [], "tokens": [0, 0], "seconds": 0.0}
     monkeypatch.setattr(Chat, "_answer", lambda _, messages: asked.append(messages) or reply)
     evaluator = Evaluator(RewardConfig(model="scripted"), {})
+    rewards, ended = np.array([0.0, 1.0]), np.array([True, False])
     for _ in range(2):
-        rewards = evaluator.judged(
-            np.array([0.0, 1.0]), np.array([True, False]), lambda: ["a", "b"]
-        )
-        assert rewards.tolist() == [success, 1]
+        assert evaluator.judged(rewards, ended, lambda: ["a", "b"]).tolist() == [success, 1]
     assert len(asked) == 1 + (answer is None)  # what failed is asked again
     assert evaluator.facts()["evaluator"]["unread"] == unread * len(asked)

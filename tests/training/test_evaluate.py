@@ -9,14 +9,8 @@ import pytest
 from magellan.competence import EstimatorParts, Outcomes, make_estimator
 from magellan.core.codec import Codec
 from magellan.model.loading import load_model
+from magellan.training import evaluate as evaluation
 from magellan.training.collect import uniform
-from magellan.training.evaluate import (
-    by_category,
-    competence_rows,
-    critic_by_category,
-    evaluate,
-    evaluation_sets,
-)
 from magellan.worlds.little_zoo import CATEGORIES, FEASIBLE, GoalSpace, WholeSpace
 from magellan.worlds.little_zoo.vocabulary import HELD_OUT_OBJECTS
 
@@ -28,7 +22,7 @@ def tokenizer():
 
 @pytest.fixture(scope="module")
 def sets():
-    return evaluation_sets(GoalSpace.named("25k", 0), per_category=64, seed=5)
+    return evaluation.evaluation_sets(GoalSpace.named("25k", 0), per_category=64, seed=5)
 
 
 def grasper(tokenizer):
@@ -50,7 +44,6 @@ def grasper(tokenizer):
 
 
 def counts(goals):
-    """Number of evaluated goals of each category."""
     return dict(zip(CATEGORIES, np.bincount(goals.categories).tolist(), strict=True))
 
 
@@ -59,13 +52,12 @@ def codes(goals):
 
 
 def play(agent, goals, seed):
-    """Success per category."""
-    success = evaluate(agent, goals, seed)
-    return by_category(goals.kinds, goals.categories[goals.feasible], success)
+    success = evaluation.evaluate(agent, goals, seed)
+    return evaluation.by_category(goals.kinds, goals.categories[goals.feasible], success)
 
 
 def test_as_many_goals_per_category_as_there_are(sets):
-    whole = evaluation_sets(WholeSpace(), per_category=64, seed=5)["train"]
+    whole = evaluation.evaluation_sets(WholeSpace(), per_category=64, seed=5)["train"]
     assert counts(sets["train"]) == {**dict.fromkeys(CATEGORIES, 64), "grow_carnivore": 32}
     assert counts(sets["unseen"]) == counts(whole) == dict.fromkeys(CATEGORIES, 64)
     assert len(np.unique(codes(whole))) == 5 * 64
@@ -93,8 +85,8 @@ def test_the_critic_is_asked_about_the_states_that_an_evaluation_begins_with(set
         critic_statistics=lambda states: of_critic.extend(states) or {},
     )
     goals = sets["train"]
-    evaluate(backend, goals, seed=1)
-    critic_by_category(backend, goals, 1, goals.space.world.environment)
+    evaluation.evaluate(backend, goals, seed=1)
+    evaluation.critic_by_category(backend, goals, 1, goals.space.world.environment)
     first, asked = ([s.tokens.tolist() for s in states] for states in (evaluated[0], of_critic))
     assert asked == first  # goals are in order of category
 
@@ -115,7 +107,7 @@ def test_predictions_are_for_the_goals_that_are_evaluated(name):
     estimator = make_estimator(name, EstimatorParts(goals, np.random.default_rng))
     rng = np.random.default_rng(1)
     estimator.update(Outcomes(rng.integers(len(goals), size=900), rng.integers(0, 2, 900)))
-    sets = evaluation_sets(goals, per_category=4, seed=5)
+    sets = evaluation.evaluation_sets(goals, per_category=4, seed=5)
     for split, chosen in sets.items():
         arms = chosen.positions if name == "per_goal" else chosen.categories.astype(np.int64)
         expected = np.stack(estimator.competence(arms))
@@ -123,7 +115,7 @@ def test_predictions_are_for_the_goals_that_are_evaluated(name):
             expected = np.zeros_like(expected)
         predictions = np.stack(estimator.predict(chosen.space, chosen.positions))
         np.testing.assert_array_equal(predictions, expected)
-        rows = list(competence_rows(chosen, *predictions))
+        rows = list(evaluation.competence_rows(chosen, *predictions))
         assert [row["n"] for row in rows] == [4] * 5
         for row in rows:
             now, delayed = expected[:, chosen.categories == CATEGORIES.index(row["category"])]

@@ -7,7 +7,7 @@ import pytest
 
 from magellan.cli import main
 from magellan.config import UNIT_COLUMNS, identity, resolve_run
-from magellan.core.errors import InputError, StoppedEarly
+from magellan.core.errors import StoppedEarly
 from magellan.jobs import display, run
 from magellan.jobs.checkpoint import Checkpoints
 from magellan.jobs.run import train
@@ -15,7 +15,8 @@ from magellan.training.answers import make_trainer
 from magellan.training.loop import Trainer
 from tests import runs
 from tests.agent.tiny import write
-from tests.runs import EVALUATED, SPACE, contents, finish, rows, tables, trained, watchers
+from tests.runs import EVALUATED, SPACE, contents, finish, refusal, rows, tables, trained, watchers
+from tests.training.test_answers import config as answers
 
 
 def config(sampler="magellan", **budget):
@@ -41,10 +42,8 @@ def test_a_finished_run_suggests_next_commands_except_to_the_workflow(more, tmp_
     known = ["--identity", identity(config(sampler="magellan"))] if more else []
     assert main([*words, "--output", str(folder), "--sampler", "magellan", *known]) == 0
     hints = [line for line in capfd.readouterr().err.splitlines() if line.startswith("next: ")]
-    expected = [
-        f"next: python -m magellan watch '{folder}'",
-        f"next: python -m magellan export '{folder}' --output 'agents/my run'",
-    ]
+    us = "next: python -m magellan"
+    expected = [f"{us} watch '{folder}'", f"{us} export '{folder}' --output 'agents/my run'"]
     assert hints == ([] if more else expected)
 
 
@@ -64,8 +63,8 @@ def test_a_run_with_the_papers_update_rule(tmp_path):
         "goal_space": "20-10-5-5-5",
         "backbone": {"model": str(tmp_path), "lora_rank": 2},
         "agent": {"num_envs": 4, "steps_per_update": 8, "batch_size": 8, "critic_hidden": [8]},
-        "competence": {"batch_size": 8, "refresh": 2, "delay": 4},
-        "budget": {"episodes": 40, "evaluate_every": 40, "evaluation_goals": 2, "record_every": 1},
+        "competence": {"batch_size": 8, **OFTEN},
+        "budget": {**SHORT, "evaluation_goals": 2, "record_every": 1},
     }
     trainer = finish(Trainer(resolve_run("paper", [layer])))
     assert trainer.updates > 11
@@ -76,20 +75,15 @@ def test_a_run_with_the_papers_update_rule(tmp_path):
 
 STOPS = (0, 5, 12)  # updates
 PHASES = [{"until": 60, "sampler": "magellan", "seed": 5}, {"goals": {"split": "unseen"}}]
-GROUPS = {"refresh": 2, "delay": 4, "regroup": 3, "regions": 6}
+OFTEN, GOALS = {"refresh": 2, "delay": 4}, {"record_goals": True}
+GROUPS = {**OFTEN, "regroup": 3, "regions": 6}
 ERRORS = {"false_positive": 0.3, "false_negative": 0.2}
 SHORT = {"episodes": 40, "evaluate_every": 40}
 RUNS = {
     "steps": runs.config(budget={"steps": 700, "evaluate_every": 300, "record_outcomes": True}),
-    "watched by all": runs.config(
-        observers=watchers("magellan"), budget={"record_goals": True}, **EVALUATED
-    ),
-    **{
-        adapter: runs.config(
-            competence={"refresh": 2, "delay": 4, "adapter": adapter}, budget=SHORT
-        )
-        for adapter in ("shared", "ignored")
-    },
+    "watched by all": runs.config(observers=watchers("magellan"), budget=GOALS, **EVALUATED),
+    "shared": runs.config(competence={**OFTEN, "adapter": "shared"}, budget=SHORT),
+    "ignored": runs.config(competence={**OFTEN, "adapter": "ignored"}, budget=SHORT),
     "ignored, then fewer goals": runs.config(
         competence={"refresh": 1, "delay": 20, "adapter": "ignored"},
         phases=[{"until": 20}, {"goal_space": "9-8-7-6-5"}],
@@ -106,14 +100,7 @@ RUNS = {
         "proposer", rewards={**ERRORS, "model": "scripted"}, proposer={"ask_every": 3}
     ),
     "phases": runs.config("online", phases=PHASES, observers=["learned", "expert_buckets"]),
-    "answers": resolve_run(
-        "grpo",
-        [
-            {"world": "digits", "goal_space": "8-8-8-4-4-2-2", "sampler": "plr"},
-            {"grpo": {"prompts": 3, "answers": 4}, "observers": ["learned"]},
-            {"budget": {"steps": 900, "evaluate_every": 300, "record_outcomes": True}},
-        ],
-    ),
+    "answers": answers("plr", observers=["learned"], goal_space="8-8-8-4-4-2-2"),
     "all goals": runs.config("online", goal_space="all", competence={"pool": 25_000}, budget=SHORT),
 }
 
@@ -148,7 +135,7 @@ THERE = importlib.util.find_spec("tensorboard") is not None
 
 
 def train_with_curves(folder, resume=False):
-    train(config(), folder, resume=resume, progress="none", log="tensorboard")
+    train(config(), folder, resume, "none", log="tensorboard")
 
 
 def curves(folder):
@@ -162,16 +149,14 @@ def curves(folder):
 
 @pytest.mark.skipif(THERE, reason="tensorboard is installed")
 def test_a_missing_package_is_refused_before_any_work(tmp_path):
-    with pytest.raises(InputError, match="pip install tensorboard"):
-        train_with_curves(tmp_path / "run")
+    assert "pip install tensorboard" in refusal(train_with_curves, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.skipif(not THERE, reason="tensorboard is not installed")
 def test_curves_have_every_row_once_also_after_a_resume(tmp_path, monkeypatch):
-    train(config(), tmp_path / "plain", resume=False, progress="none")
     train_with_curves(tmp_path / "whole")
-    assert tables(tmp_path / "whole") == tables(tmp_path / "plain")
+    assert tables(tmp_path / "whole") == tables(trained(config(), tmp_path / "plain"))
     whole = curves(tmp_path / "whole")
     kinds = {"success", "competence", "learning_progress", "practice", "training"}
     assert {tag.split("/")[0] for tag in whole} == kinds
@@ -194,42 +179,37 @@ def test_curves_have_every_row_once_also_after_a_resume(tmp_path, monkeypatch):
     assert curves(tmp_path / "cut") == whole
 
 
-BUDGETS = {
-    "steps": {"steps": 700, "evaluate_every": 300, "episodes": 7, "record_outcomes": True},
-    "updates": {"updates": 21, "evaluate_every": 10, "episodes": 9, "record_outcomes": True},
-}
-PLANNED = {"steps": [0, 300, 600, 700], "updates": [0, 10, 20, 21]}
+STEPS = {"steps": 700, "evaluate_every": 300, "episodes": 7, "record_outcomes": True}
+UPDATES = {"updates": 21, "evaluate_every": 10, "episodes": 9, "record_outcomes": True}
+PLANNED = {"steps": (STEPS, [0, 300, 600, 700]), "updates": (UPDATES, [0, 10, 20, 21])}
 # 8 environments are stepped together, 4 times per round.
 ROUND = 32
 
 
-@pytest.mark.parametrize("unit", BUDGETS)
+@pytest.mark.parametrize("unit", PLANNED)
 def test_evaluations_are_at_planned_numbers_of_the_unit(unit, tmp_path):
-    folder = trained(config(**BUDGETS[unit]), tmp_path)
-    column = UNIT_COLUMNS[unit]
+    budget, planned = PLANNED[unit]
+    folder, column = trained(config(**budget), tmp_path), UNIT_COLUMNS[unit]
     manifest = json.loads((folder / "manifest.json").read_text())
     filling = manifest["steps"] // ROUND - manifest["updates"]
     assert 1 <= filling <= 3
     for table in ("evaluation", "competence"):
         keys = ("update", "step", "episode")
-        points = [tuple(int(row[key]) for key in keys) for row in rows(folder, table)]
-        points = list(dict.fromkeys(points))
-        assert [point[keys.index(column)] for point in points] == PLANNED[unit]
+        points = [*{tuple(int(row[key]) for key in keys): None for row in rows(folder, table)}]
+        assert [point[keys.index(column)] for point in points] == planned
         for update, step, episode in points:
             # One update per round, except in the first rounds, which fill the first batch.
             steps = step if unit == "updates" else -(-step // ROUND) * ROUND
             assert steps == (ROUND * (update + filling) if update else 0)
             outcomes = [row for row in rows(folder, "outcomes") if int(row["update"]) <= update]
             assert episode == len(outcomes)
-        assert points[-1][0] == manifest["updates"]
-        assert points[-1][2] == manifest["episodes"]
-    assert manifest["steps"] == -(-PLANNED["steps"][-1] // ROUND) * ROUND or unit == "updates"
-    assert manifest["updates"] == 21 or unit == "steps"
+        assert points[-1][::2] == (manifest["updates"], manifest["episodes"])
+    assert manifest[unit] == (planned[-1] if unit == "updates" else -(-700 // ROUND) * ROUND)
 
 
 def test_without_a_terminal_a_bar_is_lines_which_never_pass_the_end(monkeypatch, capsys):
     monkeypatch.setattr(display.Progress, "SECONDS_PER_LINE", 0.0)
-    trainer = Trainer(config("random", **BUDGETS["steps"]))
+    trainer = Trainer(config("random", **STEPS))
     shown = display.Progress(trainer, "bar")
     finish(trainer)
     assert trainer.spent == 704  # rounds of 32

@@ -76,16 +76,9 @@ def test_every_estimator_predicts_for_the_same_goals(trained, sampler):
 
 def test_cost_is_counted_and_only_where_there_is_one(trained):
     manifest = json.loads((trained("random", True) / "manifest.json").read_text())
-    cost = manifest["estimation_episodes"]
     # 80 goals once, at episodes 0, 40, 80; five categories eight times, at 0, 30, 60, 90.
-    assert cost == {
-        "per_goal": 0,
-        "expert_buckets": 0,
-        "learned": 0,
-        "evaluated_goals": 80 * 3,
-        "evaluated_buckets": 5 * 8 * 4,
-        "ensemble": 0,
-    }
+    cost = {"evaluated_goals": 80 * 3, "evaluated_buckets": 5 * 8 * 4}
+    assert manifest["estimation_episodes"] == dict.fromkeys(runs.watchers("random"), 0) | cost
     assert manifest["driver"] is None
     assert manifest["episodes"] < 160
 

@@ -13,8 +13,6 @@ def outcomes(*pairs, standing_on=None):
 
 
 class Given(CompetenceOfGoalNumber):
-    """Estimates that stay as given."""
-
     def __init__(self, now, delayed, uncertainty=None, arms="goals"):
         super().__init__(len(now))
         self.now, self.delayed, self.arms = np.array(now), np.array(delayed), arms

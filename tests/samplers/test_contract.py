@@ -58,10 +58,8 @@ def test_it_explores_what_its_registration_says(name):
         constants, driver = spec.settings(**settings), estimator_of(estimator, TEN_GOALS)
         parts = SamplerParts(TEN_GOALS, np.random.default_rng(0), ConstantEpsilon(1.0), driver)
         probabilities = make_sampler(name, parts, constants).probabilities()
-        shares = {
-            "goals": np.full(10, 0.1),
-            "categories": 0.25 / TEN_GOALS.sizes[TEN_GOALS.categories],
-        }
+        of_groups = 0.25 / TEN_GOALS.sizes[TEN_GOALS.categories]
+        shares = {"goals": np.full(10, 0.1), "categories": of_groups}
         explored = spec.explored(constants, estimator)
         assert explored in shares or isinstance(driver.arms, Regions)
         for what, share in shares.items():

@@ -9,17 +9,10 @@ import pytest
 from magellan.competence.windows import PerGoalWindows
 from magellan.core.errors import InputError, NotFiniteError
 from magellan.core.registry import is_built_in
-from magellan.samplers import (
-    SAMPLERS,
-    ExponentialEpsilon,
-    GoalSampler,
-    SamplerParts,
-    make_sampler,
-    register_sampler,
-)
+from magellan.samplers import SAMPLERS, GoalSampler, SamplerParts, make_sampler, register_sampler
 from magellan.samplers.base import NEVER
 from magellan.samplers.choice import WeightedChoice
-from magellan.samplers.conformance import FewGoals, make
+from magellan.samplers.conformance import FewGoals, exploration, make
 from magellan.samplers.rules import Rule
 from magellan.samplers.scripted import ScriptedSettings
 from magellan.samplers.selection import by_rank, nearest_draw
@@ -74,7 +67,7 @@ def test_windows_are_kept_for_practised_goals_only():
 
 def test_epsilon_of_the_released_code():
     for step, value in [(0, 1), (100, 0.785), (320, 0.494), (1000, 0.235), (100_000, 0.2)]:
-        assert ExponentialEpsilon()(step) == printed(value, 3)
+        assert exploration()(step) == printed(value, 3)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 10, 101])
@@ -191,7 +184,7 @@ def test_memory_of_no_arm_is_not_taken_for_that_of_an_only_goal():
 def scripted(*stages, seed=0, by_seed=None):
     """The sampler `scripted` over one goal of category 0, two of 1 and one of 3."""
     goals, rng = FewGoals([0, 1, 3, 1]), np.random.default_rng(0)
-    parts = SamplerParts(goals, rng, ExponentialEpsilon(), seed=seed)
+    parts = SamplerParts(goals, rng, exploration(), seed=seed)
     return make_sampler("scripted", parts, ScriptedSettings(stages=stages, by_seed=by_seed or {}))
 
 

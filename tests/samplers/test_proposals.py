@@ -63,31 +63,20 @@ def saying(*answers, monkeypatch, name="experimenter", **settings):
     return sampler
 
 
-def shares(sampler):
-    """Groups with a probability above 0."""
-    chances = np.bincount(TEN_GOALS.categories, sampler.probabilities())
-    return {kind: round(chance, 9) for kind, chance in enumerate(chances.tolist()) if chance}
+CASES = [pytest.param(*case, id=name) for name, *case in BAD]
 
 
-@pytest.mark.parametrize(
-    ("case", "answer", "trained_then", "counted"), BAD, ids=[b[0] for b in BAD]
-)
-def test_a_bad_answer_is_counted_and_has_no_effect(
-    case, answer, trained_then, counted, monkeypatch
-):
+@pytest.mark.parametrize(("answer", "kinds", "counted"), CASES)
+def test_a_bad_answer_is_counted_and_has_no_effect(answer, kinds, counted, monkeypatch):
     sampler = saying("train: kind 1", answer, monkeypatch=monkeypatch)
-    assert shares(sampler) == {kind: 1 / len(trained_then) for kind in trained_then}
+    chances = np.bincount(TEN_GOALS.categories, sampler.probabilities())
+    np.testing.assert_allclose(chances, np.isin(range(5), kinds) / len(kinds))
     counts = dict(zip(COUNTED, sampler._choice._rule.counts[0].tolist(), strict=True))
     assert {name: n for name, n in counts.items() if n and name != "next"} == counted
     assert json.loads(json.dumps(sampler.chat.entries[1]))["answer"] == answer
 
 
 def test_the_page_lists_the_bad_answers():
-    assert between_markers("bad answers", page("studies/experimenter")) == listed().strip()
-
-
-def listed():
-    """The table of bad answers, in Markdown."""
     told = {"kept": "the last proposals go on", "unread": "lines unread"}
     told |= {"unknown": "names unknown", "dropped": "proposals dropped"}
     cases = {}
@@ -95,7 +84,8 @@ def listed():
         words = [told[n] if n == "kept" else f"{told[n]}: {count}" for n, count in counted.items()]
         cases.setdefault("; ".join(words) or "read", []).append(case)
     rows = [f"| {'; '.join(listed)} | {words} |" for words, listed in cases.items()]
-    return "\n".join(["| what comes | what happens |", "|---|---|", *rows])
+    table = "\n".join(["| what comes | what happens |", "|---|---|", *rows])
+    assert between_markers("bad answers", page("studies/experimenter")) == table
 
 
 def test_a_goal_is_found_by_its_line_then_its_instruction_then_the_nearest(monkeypatch):
@@ -110,17 +100,13 @@ def test_a_goal_is_found_by_its_line_then_its_instruction_then_the_nearest(monke
 
 
 def test_lines_without_a_word_of_the_grammar_say_nothing():
-    assert read("train: a\nnote: b\nstuck: c") == (
-        {"mastered": [], "stuck": ["c"], "easier": [], "train": ["a"]},
-        1,
-    )
+    said = {"mastered": [], "stuck": ["c"], "easier": [], "train": ["a"]}
+    assert read("train: a\nnote: b\nstuck: c") == (said, 1)
 
 
 def test_a_goal_that_speaks_of_at_most_sets_no_limit():
     assert scripted("- Lift at most 9: 1 of 2\n- At most 9: 0 of 2\nAt most 1.").count(":") == 1
 
-
-# --- a server -------------------------------------------------------------------------------------
 
 SECRET = "sk-very-secret-0123456789"
 GOOD = json.dumps({"choices": [{"message": {"content": "train: kind 2"}}], "usage": {}})
@@ -145,8 +131,7 @@ def serving(*replies, monkeypatch):
             self.wfile.write(text.encode())
             return None
 
-        def log_message(self, *_):
-            """Print nothing."""
+        def log_message(self, *_): ...
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
@@ -172,11 +157,6 @@ def drip(handler):
         except OSError:
             return
         time.sleep(0.05)
-
-
-def hang_up(handler):
-    """Send nothing."""
-    handler.connection.close()
 
 
 ECHO = json.dumps({"choices": [{"message": {"content": f"train: {SECRET}"}}]})
@@ -207,15 +187,13 @@ def test_a_server_is_asked_again_and_given_up(case, monkeypatch):
     assert SECRET not in json.dumps(entry)
 
 
-@pytest.mark.parametrize("reply", [hang_up, None], ids=["hangs up", "is not there"])
-def test_a_run_stops_without_an_answer_only_if_asked(reply, monkeypatch):
-    with serving(reply, monkeypatch=monkeypatch):
-        if reply is None:
+@pytest.mark.parametrize("server", ["hangs up", "is not there"])
+def test_a_run_stops_without_an_answer_only_if_asked(server, monkeypatch):
+    with serving(lambda handler: handler.connection.close(), monkeypatch=monkeypatch):
+        if server == "is not there":
             monkeypatch.setenv(URL, "http://127.0.0.1:9/v1")
-        keep, stop = (
-            Chat(SETTINGS(model="server/x", retries=0, on_failure=what), "experimenter", str)
-            for what in ("keep", "stop")
-        )
+        once = [SETTINGS(model="server/x", retries=0, on_failure=what) for what in ("keep", "stop")]
+        keep, stop = (Chat(settings, "experimenter", str) for settings in once)
         assert keep.ask(1, QUESTION)[0] is None
         with pytest.raises(JobError, match=r"experimenter.model: no answer \(\w+\)") as caught:
             stop.ask(1, QUESTION)
@@ -223,7 +201,6 @@ def test_a_run_stops_without_an_answer_only_if_asked(reply, monkeypatch):
 
 
 def run_of(**settings):
-    """A run of 120 episodes that asks a server."""
     own = {"ask_every": 2, "model": "server/some model", **settings}
     budget = {"episodes": 60, "evaluate_every": 60}
     return config("experimenter", experimenter=own, budget=budget)
@@ -254,39 +231,36 @@ def test_a_transcript_repeats_a_run_without_the_model(monkeypatch, tmp_path):
 
 def test_what_was_answered_before_a_kill_is_not_asked_again(tmp_path):
     path, questions = tmp_path / NAME, []
-    chat = Chat(SETTINGS(), "experimenter", lambda text: questions.append(text) or "train: a", path)
-    for update in (64, 128):
-        chat.record({**chat.ask(update, QUESTION)[1], "kept": 0})
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-7])  # the second line was cut short
-    for _ in range(2):
-        chat = Chat(SETTINGS(), "experimenter", lambda text: questions.append(text) or "b", path)
+
+    def asked(answer):
+        chat = Chat(SETTINGS(), "experimenter", lambda text: questions.append(text) or answer, path)
         for update in (64, 128):
             chat.record({**chat.ask(update, QUESTION)[1], "kept": 0})
+        return [entry["answer"] for entry in chat.entries]
+
+    asked("train: a")
+    path.write_bytes(path.read_bytes()[:-7])  # the second line was cut short
+    assert [asked("b"), asked("c")] == [["train: a", "b"]] * 2
     assert len(questions) == 3
-    assert [entry["answer"] for entry in chat.entries] == ["train: a", "b"]
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"model": "server/x"}, f"model: 'server/x' needs an http(s) address in {URL}"),
-        ({"model": "no such model"}, "model: 'no such model' is missing"),
-        ({"transcript": "no such file"}, "transcript: no such file cannot be read"),
-        ({"transcript": __file__}, f"transcript: line 1 of {__file__} is no entry"),
-    ],
-)
-def test_a_wrong_chat_model_ends_a_run_before_it_begins(settings, message, monkeypatch, tmp_path):
+def test_a_wrong_chat_model_ends_a_run_before_it_begins(monkeypatch, tmp_path):
     monkeypatch.delenv(URL, raising=False)
-    run = config("experimenter", experimenter=settings)
-    assert refusal(trained, run, tmp_path / "run").startswith(f"experimenter.{message}")
-    assert not (tmp_path / "run").exists()
+    for key, value, message in (
+        ("model", "server/x", f"'server/x' needs an http(s) address in {URL}"),
+        ("model", "no such model", "'no such model' is missing"),
+        ("transcript", "no such file", "no such file cannot be read"),
+        ("transcript", __file__, f"line 1 of {__file__} is no entry"),
+    ):
+        run = config("experimenter", experimenter={key: value})
+        assert refusal(trained, run, tmp_path / "run").startswith(f"experimenter.{key}: {message}")
+        assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("section", ["experimenter", "rewards"])
 def test_a_missing_chat_model_ends_an_experiment_before_its_first_run(section):
-    grid = {"experiment": "e", "preset": "smoke", "samplers": ["random", "experimenter"]}
-    values = {**grid, "goal_spaces": ["25k"], "seeds": [1]}
+    values = {"experiment": "e", "preset": "smoke", "samplers": ["random", "experimenter"]}
+    values |= {"goal_spaces": ["25k"], "seeds": [1]}
     check_models(load_experiment(values))
     values["overrides"] = {section: {"model": "no such model"}}
     error = refusal(check_models, load_experiment(values))

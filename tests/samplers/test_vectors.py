@@ -45,7 +45,6 @@ ESTIMATES = {
 
 
 def even(weights):
-    """Weights as probabilities."""
     return np.array([float(weight) for weight in weights]) / float(sum(weights))
 
 

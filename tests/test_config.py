@@ -2,9 +2,11 @@
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 import types
+import unicodedata
 
 import pytest
 import yaml
@@ -15,7 +17,8 @@ from magellan.cli import main
 from magellan.config import flat_keys, phases_of, resolve_run
 from magellan.config.grid import host_memory_mb
 from magellan.core.environment import READ_ONCE
-from magellan.core.errors import InputError, OutOfMemoryError
+from magellan.core.errors import InputError, JobError, OutOfMemoryError, printable
+from magellan.jobs.log import RunLog
 from magellan.tools import commands
 from magellan.worlds.little_zoo import parse_goal_space
 from tests.snippets import ROOT, raising, run_program
@@ -154,3 +157,21 @@ def test_help_states_the_default():
                 default = "" if action.default in (None, False, []) else f"{action.default})"
                 expected = "(required)" if action.required else f"(default: {default}"
                 assert expected in text, where
+
+
+HOSTILE = "\x1b[2J\x1b]0;title\x07 one\r\ntwo\x85\x9b31m\u2028\u202ereversed\u2066\ud800 {x} %s"
+SHOWN = r"\x1b[2J\x1b]0;title\x07 one\r\ntwo\x85\x9b31m\u2028\u202ereversed\u2066\ud800 {x} %s"
+
+
+def test_controls_are_shown_escaped_and_all_else_is_kept(tmp_path, capsys):
+    kept = "Häuser, 猫, 🐈, العربية, a\\nb, ~"
+    assert [printable(text) for text in (HOSTILE, kept, SHOWN)] == [SHOWN, kept, SHOWN]
+    text = printable("".join(map(chr, range(0x110000))))
+    assert {unicodedata.category(letter) for letter in text}.isdisjoint({"Cc", "Cs", "Zl", "Zp"})
+    assert not re.search("[\u202a-\u202e\u2066-\u2069]", text)
+    for kind in (InputError, JobError):
+        assert str(kind(f"reason: {HOSTILE}")) == f"reason: {SHOWN}"
+    RunLog(tmp_path).warn(HOSTILE)
+    assert capsys.readouterr().err == f"warning: {SHOWN}\n"
+    (line,) = (tmp_path / "run.log").read_bytes().splitlines()
+    assert line.endswith(f" warning: {SHOWN}".encode())

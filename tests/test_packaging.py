@@ -1,6 +1,7 @@
-"""Pins agree; what files import and do not; none names the machine it came from."""
+"""Pins and versions; what files import and do not; none names the machine it came from."""
 
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -13,6 +14,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from magellan import __version__
+from magellan.jobs.provenance import code_version
 from tests.snippets import ROOT, imported
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -173,3 +176,33 @@ def test_no_module_and_no_rule_names_little_zoo():
                 assert not [used for used in imported(path) if "little_zoo" in used], name
     for path in (ROOT / "workflow").rglob("*.smk"):
         assert "little_zoo" not in path.read_text(encoding="utf-8"), path
+
+
+GIT = "git -c user.name=a -c user.email=a@b -c commit.gpgsign=false"
+REPOSITORY = f"""mkdir magellan && echo 1 > magellan/data.json && echo 1 > README.md
+{GIT} init -q && {GIT} add . && {GIT} commit -qm first && {GIT} rev-parse --short=12 HEAD"""
+
+
+@pytest.fixture
+def commit(tmp_path):
+    """That of a repository with a package `magellan` and a file outside it, in `tmp_path`."""
+    return subprocess.check_output(["sh", "-ec", REPOSITORY], cwd=tmp_path, text=True).strip()
+
+
+CHANGES = {"magellan/data.json": ".dirty", "magellan/new.py": ".dirty", "magellan/new.txt": ""}
+
+
+@pytest.mark.parametrize("changed", CHANGES)
+def test_a_tree_that_differs_from_its_commit_is_marked(changed, commit, tmp_path, monkeypatch):
+    (tmp_path / changed).write_text("2\n")
+    monkeypatch.setenv("GIT_DIR", "/nowhere")  # as in a hook
+    version = f"{__version__}+{commit}{CHANGES[changed]}"
+    assert code_version(tmp_path / "magellan") == version
+
+
+def test_a_repository_around_an_installed_package_is_ignored(commit, tmp_path, monkeypatch):
+    installed = tmp_path / ".venv/lib/python3/site-packages/magellan"
+    shutil.copytree(tmp_path / "magellan", installed)
+    assert code_version(installed) == __version__
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))  # no git
+    assert code_version(tmp_path / "magellan") == __version__

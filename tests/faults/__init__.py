@@ -1,1 +1,0 @@
-"""Fault injection into training jobs."""

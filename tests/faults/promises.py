@@ -6,17 +6,9 @@ from pathlib import Path
 import pytest
 
 SAME = "identical tables"
-WHOLE = "the old or the new checkpoint, whole"
 INTACT = "one clear error, last good state intact"
 UNTOUCHED = "one clear error, nothing touched"
-OTHER_UNTOUCHED = "one clear error, the other run untouched"
-UNDISTURBED = "one clear error, the first one ends undisturbed"
-SET_ASIDE = "noticed, set aside, the one before is used"
-INTACT_THEN_SAME = f"{INTACT}, then {SAME}"
-NOTHING_LEFT = f"one clear error, nothing left behind, then {SAME}"
-NOTHING_MADE = "one clear error, nothing made"
 SAVED = f"saved, exit status 75, then {SAME}"
-AT_ONCE = f"stops at once, exit status 130, then {SAME}"
 _FAULTS: dict[str, dict[str, int]] = {}
 
 

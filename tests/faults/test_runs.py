@@ -1,11 +1,9 @@
-"""Faults within a run: storage, numbers, memory, clock, limits, closed output."""
+"""Faults within a run: storage, numbers, memory, clock, limits, closed output; its attempts."""
 
-import errno
-import fcntl
+import json
 import math
 import os
 import re
-import signal
 import sys
 import time
 from types import SimpleNamespace
@@ -13,32 +11,26 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from magellan.agent import sac
 from magellan.agent.sac import SAC
 from magellan.cli import main
 from magellan.core.errors import NotFiniteError, OutOfMemoryError, StorageError
+from magellan.jobs import provenance
+from magellan.jobs.checkpoint import decode
 from magellan.jobs.display import Progress
+from magellan.jobs.provenance import LARGEST, Attempts
 from magellan.jobs.run import Job, train
 from magellan.jobs.stopping import END_TIME, JOB, Stopper, seconds_granted, seconds_left
-from magellan.model import loading
-from magellan.training import loop
-from tests.faults.conftest import BRIEF, config, struck
-from tests.faults.injection import Killed, os_error
-from tests.faults.promises import (
-    INTACT,
-    INTACT_THEN_SAME,
-    NOTHING_LEFT,
-    NOTHING_MADE,
-    SAME,
-    SAVED,
-    fault,
-)
-from tests.runs import contents, refusal, tables
+from magellan.model.files import check_backbone, model_digest
+from tests.faults.conftest import BRIEF, Killed, config, kill, os_error, refused, struck
+from tests.faults.promises import INTACT, SAME, SAVED, fault, listed
+from tests.runs import contents, refusal, stopped
 from tests.snippets import raising, script
 
+INTACT_THEN_SAME = f"{INTACT}, then {SAME}"
 
-def run(folder, sampler="random", progress="none", **more):
-    return train(config(sampler), folder, resume=True, progress=progress, **more)
+
+def run(folder, sampler="random"):
+    return train(config(sampler), folder, resume=True, progress="none")
 
 
 DISK = [
@@ -51,28 +43,24 @@ DISK = [
 
 
 @fault(INTACT_THEN_SAME, "full disk or missing rights in a run", "name, step, file, nth", DISK)
-def test_storage_that_fails_is_one_error(name, step, file, nth, undisturbed, tmp_path):
+def test_storage_that_fails_is_one_error(name, step, file, nth, goes_on, tmp_path):
     error = os_error(name)
     with struck(raising(error), nth, step, file), pytest.raises(StorageError) as caught:
         run(tmp_path)
     line = rf"{tmp_path}/\S*{file}\S* cannot be written \({error.strerror}\)"
     assert re.fullmatch(line, str(caught.value))
     assert not (tmp_path / "manifest.json").exists()
-    run(tmp_path)
-    assert tables(tmp_path) == undisturbed["random"]
+    goes_on(tmp_path)
 
 
-NOWHERE = {
-    "ENOSPC": (os, "open", "cannot be written ("),
-    "ENOLCK": (fcntl, "flock", "has no file locks"),
-}
+NOWHERE = [("ENOSPC", "os.open", "cannot be written ("), ("ENOLCK", "fcntl.flock", "no file locks")]
+NO_FOLDER = "output folder without space or file locks"
 
 
-@fault(NOTHING_MADE, "output folder without space or file locks", "name", NOWHERE)
-def test_a_folder_that_cannot_be_used_is_left_as_it_is(name, tmp_path, monkeypatch):
-    *where, words = NOWHERE[name]
-    with monkeypatch.context() as patch:
-        patch.setattr(*where, raising(os_error(name)))
+@fault("one clear error, nothing made", NO_FOLDER, "name, where, words", NOWHERE)
+def test_a_folder_that_cannot_be_used_is_left_as_it_is(name, where, words, tmp_path):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(where, raising(os_error(name)))
         assert words in refusal(run, tmp_path / "new" / "run")
     assert list(tmp_path.iterdir()) == []
 
@@ -86,7 +74,7 @@ NUMBERS = {
 
 @pytest.mark.slow
 @fault(INTACT, "a loss or a weight turns NaN or infinite", "reason", NUMBERS)
-def test_what_is_not_finite_is_never_saved(reason, undisturbed, tmp_path, monkeypatch):
+def test_what_is_not_finite_is_never_saved(reason, goes_on, tmp_path, monkeypatch):
     update, name = SAC.update_policy, reason.partition(" ")[0]
 
     def broken(self, batch):
@@ -104,18 +92,24 @@ def test_what_is_not_finite_is_never_saved(reason, undisturbed, tmp_path, monkey
             run(tmp_path, "magellan")
     assert not (tmp_path / "manifest.json").exists()
     assert f"ended: error: update 4: {reason}" in (tmp_path / "run.log").read_text()
-    run(tmp_path, "magellan")
-    assert tables(tmp_path) == undisturbed["magellan"]
+    goes_on(tmp_path, "magellan")
 
 
-@pytest.mark.slow
-@fault(INTACT_THEN_SAME, "memory runs out", "error", [MemoryError()])
-def test_memory_that_runs_out(error, undisturbed, tmp_path):
-    line = r"^out of memory, update 3, .*\d MB;"
-    with struck(raising(error), 4, "update_policy"), pytest.raises(OutOfMemoryError, match=line):
+MEMORY = (MemoryError(), OutOfMemoryError, "error: ", r"out of memory, update 3, .*\d MB;")
+OTHER = (ZeroDivisionError("by 0"), ZeroDivisionError, "failed: ZeroDivisionError: ", "by 0")
+listed(INTACT_THEN_SAME, "memory runs out", [MEMORY])
+
+
+@pytest.mark.parametrize(("error", "kind", "label", "words"), [MEMORY, OTHER])
+def test_an_error_is_logged_and_raised(error, kind, label, words, goes_on, tmp_path, monkeypatch):
+    """On a line of its own: the display is closed."""
+    closed = []
+    monkeypatch.setattr(Progress, "close", lambda self: closed.append(self))
+    with struck(raising(error), 4, "update_policy"), pytest.raises(kind, match=f"^{words}"):
         run(tmp_path)
-    run(tmp_path)
-    assert tables(tmp_path) == undisturbed["random"]
+    assert len(closed) == 1
+    assert re.search(f"ended: {label}{words}", (tmp_path / "run.log").read_text())
+    goes_on(tmp_path)
 
 
 OF_A_LIBRARY = OSError("Unable to load weights from this file")
@@ -123,33 +117,33 @@ OF_A_LIBRARY.__cause__ = MemoryError()
 # A GPU's error is a RuntimeError, like that of a state that does not fit.
 ON_A_GPU = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
 PLACES = {
-    "a tensor of 4 PB": (sac, "mlp", lambda *_: torch.empty(10**15)),
-    "told by a library": (loading.AutoConfig, "from_pretrained", raising(OF_A_LIBRARY)),
-    "in the trainer": (loop, "evaluated_goals", raising(MemoryError())),
-    "on a GPU": (SAC, "load_state_dict", raising(ON_A_GPU)),
+    "magellan.agent.sac.mlp": lambda *_: torch.empty(10**15),  # 4 PB
+    "magellan.model.loading.AutoConfig.from_pretrained": raising(OF_A_LIBRARY),
+    "magellan.training.loop.evaluated_goals": raising(MemoryError()),
+    "magellan.agent.sac.SAC.load_state_dict": raising(ON_A_GPU),
 }
+NOTHING_LEFT = f"one clear error, nothing left behind, then {SAME}"
 
 
 @pytest.mark.slow
-@fault(NOTHING_LEFT, "memory runs out while a run is set up", "case", PLACES)
-def test_memory_that_runs_out_while_a_run_is_set_up(case, jobs, undisturbed, tmp_path):
+@fault(NOTHING_LEFT, "memory runs out while a run is set up", "place", PLACES)
+def test_memory_that_runs_out_while_a_run_is_set_up(place, goes_on, tmp_path, monkeypatch):
     resumed, new = tmp_path / "stopped", tmp_path / "new" / "run"
-    jobs.start(resumed, (signal.SIGKILL, 4, "update_policy", ""))
+    kill(resumed, 4, "update_policy")
     before = contents(tmp_path)
-    for folder in (resumed,) if case == "on a GPU" else (resumed, new):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(*PLACES[case])
+    for folder in (resumed,) if place.endswith("load_state_dict") else (resumed, new):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, PLACES[place])
             with pytest.raises(OutOfMemoryError, match=r"^out of memory while .*\d MB; nothing"):
                 run(folder)
         assert contents(tmp_path) == before
         assert not (tmp_path / "new").exists()
-    run(resumed)
-    assert tables(resumed) == undisturbed["random"]
+    goes_on(resumed)
 
 
 @pytest.mark.slow
 @fault(SAME, "the wall clock jumps backwards", "step", [3600])
-def test_a_clock_that_jumps_backwards(step, undisturbed, tmp_path, monkeypatch):
+def test_a_clock_that_jumps_backwards(step, goes_on, tmp_path, monkeypatch):
     jumps = iter(range(10**9, 0, -step))
     with monkeypatch.context() as patch:
         patch.setattr(time, "time", lambda: next(jumps))
@@ -159,9 +153,8 @@ def test_a_clock_that_jumps_backwards(step, undisturbed, tmp_path, monkeypatch):
     os.utime(newest, (0, 0))
     os.utime(oldest, (2**31, 2**31))
     monkeypatch.setattr(time, "time", lambda: 86_400.0)
-    assert run(tmp_path)["wall_seconds"] >= 0
+    assert goes_on(tmp_path)["wall_seconds"] >= 0
     assert f"resumed from {newest.name}" in (tmp_path / "run.log").read_text()
-    assert tables(tmp_path) == undisturbed["random"]
 
 
 def test_the_limit_keeps_the_longest_round_and_save_free_whatever_the_clock():
@@ -175,7 +168,7 @@ def test_the_limit_keeps_the_longest_round_and_save_free_whatever_the_clock():
         assert stopper.reason == (reason and f"before the time limit ({reason})")
 
 
-def test_squeue_is_asked_where_the_environment_does_not_say(tmp_path, monkeypatch):
+def test_limits_are_those_of_the_call_the_environment_and_squeue(tmp_path, monkeypatch):
     texts = ("59:30\n", "1:00:05", "2-03:00:00", "UNLIMITED\n", "")
     assert [seconds_left(text) for text in texts] == [3570, 3605, 183_600, math.inf, math.inf]
     script(tmp_path / "squeue", 'test "$3" = 17 && echo 10:00')
@@ -186,9 +179,6 @@ def test_squeue_is_asked_where_the_environment_does_not_say(tmp_path, monkeypatc
     assert seconds_granted(None, {JOB: "18"}) == math.inf
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     assert seconds_granted(None, {JOB: "17"}) == seconds_granted(None, {}) == math.inf
-
-
-def test_a_limit_that_is_none_is_one_error():
     for minutes in (0.0, math.nan):
         assert "--stop-after" in refusal(seconds_granted, minutes)
     for end in ("soon", "-5", "9" * 5000):
@@ -196,49 +186,94 @@ def test_a_limit_that_is_none_is_one_error():
 
 
 @fault(SAVED, "time limit near", "seconds", [1800])
-def test_a_job_stops_before_its_time_limit(seconds, undisturbed, tmp_path, monkeypatch, capsys):
+def test_a_job_stops_before_its_time_limit(seconds, goes_on, tmp_path, monkeypatch, capsys):
+    record = Stopper.record_duration
     with monkeypatch.context() as patch:
         # A round that seems to take an hour exceeds all limits below.
-        record_duration = Stopper.record_duration
-        patch.setattr(
-            Stopper, "record_duration", lambda self, what, _: record_duration(self, what, 3600.0)
-        )
+        patch.setattr(Stopper, "record_duration", lambda self, what, _: record(self, what, 3600.0))
         patch.setenv(END_TIME, str(int(time.time()) + seconds))
         assert main([*BRIEF, "--sampler", "random", "--output", str(tmp_path)]) == 75
     line = r"stopped: before the time limit \(\d+ s left, 7260 s reserved\).*\n"
     assert re.fullmatch(line, capsys.readouterr().err)
-    manifest = run(tmp_path)
-    assert tables(tmp_path) == undisturbed["random"]
-    assert manifest["stop_reasons"][0].startswith("stopped: before the time limit")
+    assert goes_on(tmp_path)["stop_reasons"][0].startswith("stopped: before the time limit")
 
 
 @fault(SAME, "the terminal has gone away", "shown", ("lines", "bar"))
-def test_a_terminal_that_has_gone_away(shown, undisturbed, tmp_path, monkeypatch):
+def test_a_terminal_that_has_gone_away(shown, goes_on, tmp_path, monkeypatch):
     monkeypatch.setattr(Progress, "SECONDS_PER_LINE", 0.0)
-    gone = raising(BrokenPipeError(errno.EPIPE, "Broken pipe"))
-    monkeypatch.setattr(
-        sys, "stderr", SimpleNamespace(write=gone, flush=gone, isatty=lambda: shown == "bar")
-    )
-    run(tmp_path, progress=shown)
-    assert tables(tmp_path) == undisturbed["random"]
-
-
-def test_an_unexpected_error_is_logged_and_raised_on_a_line_of_its_own(tmp_path, monkeypatch):
-    error, closed = ZeroDivisionError("by nought"), []
-    monkeypatch.setattr(Progress, "close", lambda self: closed.append(self))
-    with struck(raising(error), 3, "update_policy"), pytest.raises(ZeroDivisionError):
-        run(tmp_path)
-    assert "ended: failed: ZeroDivisionError: by nought" in (tmp_path / "run.log").read_text()
-    assert len(closed) == 1
+    gone = raising(os_error("EPIPE"))
+    terminal = SimpleNamespace(write=gone, flush=gone, isatty=lambda: shown == "bar")
+    monkeypatch.setattr(sys, "stderr", terminal)
+    goes_on(tmp_path, progress=shown)
 
 
 def test_saving_takes_no_more_than_its_share(monkeypatch):
-    now = [1000.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     job = Job.__new__(Job)
     saving = config(budget={"checkpoint_seconds": 60, "checkpoint_share": 0.01})
     job._trainer, job._saved_at = SimpleNamespace(config=saving), 1000.0
-    for job._last_save, due_after in ((0.1, 60.0), (2.0, 198.0)):
-        for late in (False, True):
-            now[0] = 1000.0 + due_after + (0.5 if late else -0.5)
+    for job._last_save, early in ((0.1, 1059.5), (2.0, 1197.5)):
+        for late in (0, 1):
+            monkeypatch.setattr(time, "monotonic", lambda now=early + late: now)
             assert job._save_is_due() == late
+
+
+def test_every_attempt_records_what_it_was_made_with(tmp_path, monkeypatch):
+    def made(*rows):
+        return [(row["dtype"], row["device"], row["passes"] == "torch") for row in rows]
+
+    code = iter(["first", "refused", "second.dirty", "too late"])
+    speeds = iter([50.04, 25.0])
+    monkeypatch.setattr(provenance, "cpu_model", lambda: "A Processor 1234")
+    monkeypatch.setattr(provenance, "core_speed", lambda: next(speeds))
+    monkeypatch.setattr(provenance, "code_version", lambda: f"0.1.0+{next(code)}")
+    both = [("float32", "cpu", False), ("float32", "cpu", True)]
+    stopped(config(), tmp_path)
+    line = refused(config(backend={"dtype": "bfloat16"}), tmp_path)
+    assert "backend.dtype is 'bfloat16' here and 'float32' there" in line
+    manifest = train(config(backbone={"passes": "torch"}), tmp_path, resume=True, progress="none")
+    assert next(code) == "too late"
+    keys = ("attempt", "code_version", "resumed_from", "cpu", "matmul_gflop_per_second")
+    first, second = manifest["attempt_log"]
+    assert [tuple(row[key] for key in keys) for row in (first, second)] == [
+        (1, "0.1.0+first", None, "A Processor 1234", 50.0),
+        (2, "0.1.0+second.dirty", "00000001.safetensors", "A Processor 1234", 25.0),
+    ]
+    assert manifest["code_version"] == "0.1.0+second.dirty"
+    assert first["reason"].startswith("stopped: on SIGTERM: saved")
+    assert manifest["stop_reasons"] == [first["reason"], "complete"]
+    assert first["started"] == manifest["started"]
+    assert first["versions"] == second["versions"] == manifest["versions"]
+    assert made(first, second) == both
+    assert made(manifest) == both[1:]
+    # A checkpoint lists each change once, as runs that start from it need.
+    metadata, state = decode(max((tmp_path / "checkpoints").iterdir()))
+    assert made(*state["made_with"]) == both
+    digest = model_digest(check_backbone("zoo-mini"))
+    assert manifest["backbone"] == {"model": "zoo-mini", "sha256": digest}
+    assert metadata["backbone"] == digest
+
+
+START = {"attempt": 1, "identity": "abc", "started": "2026-01-01T00:00:00Z"}
+LINES = [
+    *({**START, "attempt": number} for number in (10**400, LARGEST, True, "1")),
+    {**START, "identity": ["abc"]},
+    {**START, "reason": {"a": 1}},
+    {**START, "versions": {"torch": 2}},
+    json.dumps({**START, "reason": "x", "seconds": 0.5})[:-1] + ', "peak_memory_mb": Infinity}',
+    *("[" * 100_000, "[1]", "\0\1\2", '{"attempt": 2, "star'),
+]
+
+
+def test_a_run_goes_on_beside_hostile_attempts(goes_on, tmp_path):
+    os.mkfifo(tmp_path / "attempts.jsonl")  # reading it would wait for ever
+    assert Attempts(tmp_path, "abc").read() == []
+    (tmp_path / "attempts.jsonl").unlink()
+    texts = (line if isinstance(line, str) else json.dumps(line) for line in (START, *LINES))
+    (tmp_path / "attempts.jsonl").write_text("\n".join(texts))  # the last one is cut short
+    rows = Attempts(tmp_path, "abc").read()
+    assert all(type(row["attempt"]) is int and isinstance(row["reason"], str) for row in rows)
+    (tmp_path / "manifest.json").write_text("[" * 100_000)
+    manifest = goes_on(tmp_path)
+    assert manifest["attempts"] == len(manifest["attempt_log"]) == 1
+    assert 1 < manifest["peak_memory_mb"] <= LARGEST
+    assert json.loads((tmp_path / "manifest.json").read_text()) == manifest

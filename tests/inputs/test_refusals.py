@@ -1,7 +1,6 @@
 """Every bad input is refused in one line, and nothing is written.
 
-Commands and texts stand in tables, `given -> words | of | the error`; folders that are spoiled in
-mappings from the words of the error to the change.
+Commands, texts and changes of a folder stand in tables, `given -> words | of | the error`.
 """
 
 import itertools
@@ -9,7 +8,6 @@ import json
 import shlex
 import shutil
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -43,21 +41,26 @@ def unescaped(text: str) -> str:
     return text.encode("latin1").decode("unicode_escape")
 
 
+def shell_words(given: str) -> list[str]:
+    """Words as a shell reads them."""
+    return [unescaped(word) for word in shlex.split(given)]
+
+
 # --- ways to damage a file in a folder ----------------------------------------------------------
 
 
-def content(name: str, new: bytes) -> Change:
+def content(name: str, new: str) -> Change:
     """Replace the content of the file."""
-    return lambda folder: (folder / name).write_bytes(new)
+    return lambda folder: (folder / name).write_text(new)
 
 
-def replaced(name: str, old: str, new: str, times: int = 1) -> Change:
+def replaced(name: str, old: str, new: str) -> Change:
     """Replace a text in the file."""
 
     def change(folder: Path) -> None:
         text = (folder / name).read_text()
         assert old in text
-        (folder / name).write_text(text.replace(old, new, times))
+        (folder / name).write_text(text.replace(old, new, 1))
 
     return change
 
@@ -79,7 +82,7 @@ def gone(name: str) -> Change:
 
 
 def put(name: str, key: str, *value: object) -> Change:
-    """Replace or remove a value of a JSON file; `key` has dots, and numbers for items."""
+    """Put JSON or another value into a JSON file, or remove one; `key` has dots and numbers."""
 
     def change(folder: Path) -> None:
         inner = whole = json.loads((folder / name).read_text())
@@ -87,7 +90,7 @@ def put(name: str, key: str, *value: object) -> Change:
         for part in path:
             inner = inner[part]
         if value:
-            (inner[last],) = value
+            (inner[last],) = (json.loads(v) if isinstance(v, str) else v for v in value)
         else:
             del inner[last]
         (folder / name).write_text(json.dumps(whole))
@@ -99,21 +102,30 @@ def renamed(name: str, new: str) -> Change:
     return lambda folder: (folder / name).rename(folder / new)
 
 
-def all_of(*changes: Change) -> Change:
-    return lambda folder: [change(folder) for change in changes]
-
-
-def tensor(name: str, value: np.ndarray | None) -> Change:
-    """Replace one weight, or remove it (None)."""
+def tensor(name: str, value: str = "", *shape: str) -> Change:
+    """Replace one weight by one with this value everywhere, or remove it."""
 
     def change(folder: Path) -> None:
         weights = load_file(folder / "model.safetensors")
         weights.pop(name, None)
-        if value is not None:
-            weights[name] = value
+        if value:
+            weights[name] = np.full([*map(int, shape)], float(value), np.float32)
         save_file(weights, folder / "model.safetensors", {"format": "pt"})
 
     return change
+
+
+VERBS = {verb.__name__: verb for verb in (content, replaced, cell, gone, put, renamed, tensor)}
+
+
+def changes(text: str) -> dict[str, Change]:
+    """Changes of a folder by the words of the error: `verb name ... && ... -> words`."""
+
+    def of(commands: list[str]) -> Change:
+        made = [VERBS[verb](*rest) for verb, *rest in map(shell_words, commands)]
+        return lambda folder: [change(folder) for change in made]
+
+    return {words: of(given.split(" && ")) for given, words in table(text).items()}
 
 
 def merges_of_merges() -> str:
@@ -213,11 +225,6 @@ backbone.lora_layers=9
 }
 
 
-def shell_words(given: str) -> list[str]:
-    """Words as a shell reads them."""
-    return [unescaped(word) for word in shlex.split(given)]
-
-
 # --- command lines; OUT is a folder that must not be made -----------------------------------------
 
 COMMANDS = {
@@ -269,75 +276,62 @@ combine RUN --output OUT --experiment '{"preset": "smoke", "samplers": ["random"
 """),
 }
 
-evaluation, manifest = partial(cell, "evaluation.csv"), partial(put, MANIFEST)
-TABLES = {
-    "columns are | allowed: sampler, variant, goal_space, seed, update": replaced(
-        "evaluation.csv", "update,step", "step,update"
-    ),
-    "evaluation.csv | more cells than the 14 columns": evaluation("n", "64,0"),
-    "line 2 | n is 'many' | a number": evaluation("n", "many"),
-    "line 2: success is 1.01 | 0 and 1": evaluation("success", "1.01"),
-    "line 2: success is 0.333333 | a multiple of 1/n": evaluation("success", "0.333333"),
-    "line 2: successes is 99999 | at most n": cell("practice.csv", "successes", "99999"),
-    "category is 'fly' | grasp": replaced("practice.csv", "grasp", "fly"),
-    "practice.csv | two rows | episode 500": replaced(
-        "practice.csv",
-        "successes\n",
-        "successes\nrandom,default,1000-400-200-100-50,0,500,grasp,1,0\n",
-    ),
-    "evaluation.csv: step falls to 0 for | 'random' | order of training": evaluation(
-        "step", "99999999"
-    ),
-    # The manifest.
-    "'runs' | twice": content(MANIFEST, b'{"runs": [], "runs": []}'),
-    "no run | seed 7": manifest("experiment.seeds", [0, 1, 7]),
-    "runs.0.schema_version: 1 | older version | allowed: 2": manifest("runs.0.schema_version", 1),
-    "'plan' is missing | older": manifest("plan"),
-    "identity is '0000000000000000' | 'random' | seed 1": manifest("runs.1.identity", "0" * 16),
-    "'0000000000000000' in the plan | 'random' | seed 1": manifest("plan.1.identity", "0" * 16),
-    "runs.0.status: 'running' | 'complete'": manifest("runs.0.status", "running"),
-    "budget.episodes is 9 | counted values | 'random' | seed 0": manifest(
-        "common.default.config.budget.episodes", 9
-    ),
-}
+TABLES = changes(r"""
+replaced evaluation.csv update,step step,update
+    -> columns are | allowed: sampler, variant, goal_space, seed, update
+cell evaluation.csv n 64,0 -> evaluation.csv | more cells than the 14 columns
+cell evaluation.csv n many -> line 2 | n is 'many' | a number
+cell evaluation.csv success 1.01 -> line 2: success is 1.01 | 0 and 1
+cell evaluation.csv success 0.333333 -> line 2: success is 0.333333 | a multiple of 1/n
+cell evaluation.csv step 99999999
+    -> evaluation.csv: step falls to 0 for | 'random' | order of training
+cell practice.csv successes 99999 -> line 2: successes is 99999 | at most n
+replaced practice.csv grasp fly -> category is 'fly' | grasp
+replaced practice.csv 'successes\n'
+    'successes\nrandom,default,1000-400-200-100-50,0,500,grasp,1,0\n'
+    -> practice.csv | two rows | episode 500
+content manifest.json '{"runs": [], "runs": []}' -> 'runs' | twice
+put manifest.json experiment.seeds '[0, 1, 7]' -> no run | seed 7
+put manifest.json runs.0.schema_version 1 -> runs.0.schema_version: 1 | older version | allowed: 2
+put manifest.json plan -> 'plan' is missing | older
+put manifest.json runs.1.identity '"0000000000000000"'
+    -> identity is '0000000000000000' | 'random' | seed 1
+put manifest.json plan.1.identity '"0000000000000000"'
+    -> '0000000000000000' in the plan | 'random' | seed 1
+put manifest.json runs.0.status '"running"' -> runs.0.status: 'running' | 'complete'
+put manifest.json common.default.config.budget.episodes 9
+    -> budget.episodes is 9 | counted values | 'random' | seed 0
+""")
 
 # --- backbones: changes of a copy of zoo-mini ----------------------------------------------------
 
-CONFIG, TOKENIZER, WEIGHTS = "config.json", "tokenizer.json", "model.safetensors"
-INDEX = "model.safetensors.index.json"
-OWN_CODE = content("own.py", b"raise SystemExit('this was run')\n")
-config = partial(put, CONFIG)
-
 # Detected from the files alone, before the run's folder is touched.
-BACKBONE_FILES = {
-    "'ViTForImageClassification' | not a language model": config(
-        "architectures", ["ViTForImageClassification"]
-    ),
-    "adapter_config.json | merge": content("adapter_config.json", b"{}"),
-    "no model.safetensors": gone(WEIGHTS),
-    "pytorch_model.bin, a pickle | never loaded | model.safetensors": renamed(
-        WEIGHTS, "pytorch_model.bin"
-    ),
-    "model.safetensors.index.json | weight_map": all_of(gone(WEIGHTS), content(INDEX, b"{}")),
-    "no tokenizer | tokenizer.json": gone(TOKENIZER),
-    "vocabulary of 50 | token 57": config("vocab_size", 50),
-}
+BACKBONE_FILES = changes(r"""
+put config.json architectures '["ViTForImageClassification"]'
+    -> 'ViTForImageClassification' | not a language model
+content adapter_config.json {} -> adapter_config.json | merge
+gone model.safetensors -> no model.safetensors
+renamed model.safetensors pytorch_model.bin
+    -> pytorch_model.bin, a pickle | never loaded | model.safetensors
+gone model.safetensors && content model.safetensors.index.json {}
+    -> model.safetensors.index.json | weight_map
+gone tokenizer.json -> no tokenizer | tokenizer.json
+put config.json vocab_size 50 -> vocabulary of 50 | token 57
+""")
 
 # Detected when the model is built, before any episode.
-BACKBONE_MODELS = {
-    "(58, 64) | embed_tokens | (58, 32)": config("hidden_size", 32),
-    "no use for | model.layers.1.input_layernorm.weight, | 6 more": config("num_hidden_layers", 1),
-    "different weights for model.embed_tokens.weight and lm_head.weight | one": tensor(
-        "lm_head.weight", np.zeros((58, 64), np.float32)
-    ),
-    "no weights for model.norm.weight": tensor("model.norm.weight", None),
-    "NaN | model.norm.weight": tensor("model.norm.weight", np.full(64, np.nan, np.float32)),
-    "custom code": all_of(
-        config("auto_map", {"AutoConfig": "own.Config"}), config("model_type", "own"), OWN_CODE
-    ),
-    "reads 8 tokens at most | a prompt with an action has 2": config("max_position_embeddings", 8),
-    "NaN or infinity for a prompt": config("rope_parameters.rope_theta", 0),
-}
+BACKBONE_MODELS = changes(r"""
+put config.json hidden_size 32 -> (58, 64) | embed_tokens | (58, 32)
+put config.json num_hidden_layers 1 -> no use for | model.layers.1.input_layernorm.weight, | 6 more
+tensor lm_head.weight 0 58 64
+    -> different weights for model.embed_tokens.weight and lm_head.weight | one
+tensor model.norm.weight -> no weights for model.norm.weight
+tensor model.norm.weight nan 64 -> NaN | model.norm.weight
+put config.json auto_map '{"AutoConfig": "own.Config"}' && put config.json model_type '"own"'
+    && content own.py 'raise SystemExit("this was run")' -> custom code
+put config.json max_position_embeddings 8 -> reads 8 tokens at most | a prompt with an action has 2
+put config.json rope_parameters.rope_theta 0 -> NaN or infinity for a prompt
+""")
 
 # Names of backbones: files below `made` and the cache `hub`, name, words.
 FLAN = "google/flan-t5-base"

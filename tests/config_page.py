@@ -1,13 +1,11 @@
-"""Write the tables of config/README.md from the typed configuration."""
+"""Tables of config/README.md, from the typed configuration (`tests/pages.py` writes them)."""
 
 from collections.abc import Iterable
 from typing import Any
 
 from magellan.config import RunConfig, resolve_run, run_model
 from magellan.config.resolve import experiment_schema
-from tests.snippets import ROOT, parts
 
-README = ROOT / "config" / "README.md"
 # Keys of the grid, or described in the text.
 GRID_KEYS = ("sampler", "world", "goal_space", "seed", "preset", "threads", "modules")
 GRID_KEYS += ("observers", "phases")
@@ -23,14 +21,6 @@ DESCRIBED = ("competence", "ek_online", "magellan", "scripted")
 """Sections of estimators and samplers whose constants are described."""
 LISTED = ("reference", "paper")
 """Presets whose values are listed."""
-
-
-def updated(text: str) -> str:
-    """The README with updated tables."""
-    for name, table in (("experiment", experiment_table()), ("run", run_tables())):
-        before, _, after = parts(name, text)
-        text = f"{before}{table}\n{after}"
-    return text
 
 
 def experiment_table() -> str:
@@ -94,7 +84,3 @@ def _value(value: Any) -> str:
 def _listed(rows: Iterable[tuple[str, ...]]) -> str:
     """A line for each key, with its values and its meaning."""
     return "\n".join(f"- `{key}`{value and f' ({value})'}: {text}" for key, value, text in rows)
-
-
-if __name__ == "__main__":
-    README.write_text(updated(README.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Tables of pages, from the committed results; `python -m tests.pages [PAGE ...]` writes them."""
+"""Tables of pages, from committed results; `python -m tests.pages [PAGE ...]` writes them."""
 
 import itertools
 import re
@@ -26,14 +26,16 @@ from analysis.tables.grid import Algorithm, sampler_label
 from analysis.tables.results import SPLITS, rows_where
 from magellan.config.grid import PLAIN
 from magellan.samplers.conformance import track_of
+from tests import config_page
 from tests.snippets import ROOT, parts
 
 REFERENCE = ROOT / "results" / "reference"
 
 
 def path_of(name: str) -> Path:
-    """File of a page: the README, or one of the docs, wherever it lies in them."""
-    (path,) = [ROOT / "README.md"] if name == "README" else (ROOT / "docs").rglob(f"{name}.md")
+    """File of a page: a README, or one of the docs, wherever it lies in them."""
+    path = ROOT / f"{name}.md"
+    (path,) = [path] if path.exists() else (ROOT / "docs").rglob(f"{name}.md")
     return path
 
 
@@ -86,23 +88,23 @@ Arms = dict[str, tuple[str, str, str]]
 """Name in tables -> folder, sampler, variant."""
 
 
+def times(folder: str, *algorithm: str) -> dict[str, Any]:
+    """When each run masters each category, or its end, and whether it does: (runs,) each."""
+    return times_of(of(folder), Algorithm(*algorithm), "25k", "train")
+
+
 def finding(arms: Arms, **more: Sequence[str]) -> str:
     """A row for each arm: what its runs master, and when half of them have; `more` columns."""
     rows = []
-    for name, (folder, *algorithm) in arms.items():
-        areas = [f"{success(folder, *algorithm, split).mean():.2f}" for split in SPLITS]
-        mastered = []
-        for at, flags in times_of(of(folder), Algorithm(*algorithm), "25k", "train").values():
+    for name, arm in arms.items():
+        row = [f"`{name}`", *(f"{success(*arm, split).mean():.2f}" for split in SPLITS)]
+        for at, flags in times(*arm).values():
             half = median_time(kaplan_meier(at, flags))  # nan if fewer than half ever do
-            when = "" if np.isnan(half) else f", {half:,.0f}"
-            mastered.append(f"{flags.sum()}{when}")
-        rows.append([f"`{name}`", *areas, *mastered])
+            row.append(f"{flags.sum()}" + ("" if np.isnan(half) else f", {half:,.0f}"))
+        rows.append([*row, *(cells[len(rows)] for cells in more.values())])
     header = ["sampler", "success over training", "unseen goals"]
     header.append(f"runs of {len(flags)} that master grasping; half by step")
-    header += ["plants", "herbivores", "carnivores", *more]
-    return in_table(
-        header, [[*row, *cells] for row, *cells in zip(rows, *more.values(), strict=True)]
-    )
+    return in_table([*header, "plants", "herbivores", "carnivores", *more], rows)
 
 
 def leads() -> str:
@@ -141,13 +143,12 @@ def first_page() -> str:
     """A row for each sampler of the reference study, for the README."""
     rows = []
     for sampler, follows in FOLLOWS.items():
-        algorithm = Algorithm(sampler, "base")
-        means = (success("samplers", sampler), equal("samplers", sampler))
-        means += (success("samplers", sampler, split="unseen"),)
-        times = times_of(of("samplers"), algorithm, "25k", "train")
-        most = [CATEGORY_WORDS[name] for name, (_, flags) in times.items() if flags.mean() > 0.5]
+        arm = ("samplers", sampler, "base")
+        flags = {CATEGORY_WORDS[name]: flags for name, (_, flags) in times(*arm).items()}
+        most = [words for words in flags if flags[words].mean() > 0.5]
+        means = (success(*arm), equal(*arm), success(*arm, "unseen"))
         cells = (f"{mean.mean():.2f}".lstrip("0") for mean in means)
-        words = "all four" if len(most) == len(times) else ", ".join(most)
+        words = "all four" if len(most) == len(flags) else ", ".join(most)
         rows.append([f"`{sampler}`", follows, *cells, words])
     header = ["sampler", "follows", "success, equal steps", "equal episodes", "unseen goals"]
     return in_table([*header, "mastered by most runs"], rows)
@@ -159,7 +160,7 @@ def separated() -> str:
     for sampler in ("magellan", "scripted"):
         algorithm = Algorithm(sampler, "default")
         areas = success("separated", *algorithm)
-        mastered = times_of(results, algorithm, "25k", "train")
+        mastered = times("separated", *algorithm)
         for place, seed in enumerate(results.seeds_of(algorithm, "25k")):
             run = results.table("evaluation", sampler=sampler, seed=seed, split="train")
             cells = []
@@ -189,11 +190,11 @@ def runs_one_by_one(folder: str) -> str:
     rows = [["paper, MAGELLAN", "0", "", "", *papers]] if papers else []
     for algorithm in results.algorithms_in("25k"):
         areas = [success(folder, *algorithm, split) for split in SPLITS]
-        times = times_of(results, algorithm, "25k", "train").values()
+        mastered = times(folder, *algorithm).values()
         ends = success_curves(results, algorithm, "25k", "train")[..., -1]
         for place, seed in enumerate(results.seeds_of(algorithm, "25k")):
             cells = [f"{area[seed]:.2f}" for area in areas]
-            for end, (at, flags) in zip(ends[place], times, strict=True):
+            for end, (at, flags) in zip(ends[place], mastered, strict=True):
                 cells.append(f"{at[place]:,.0f}" if flags[place] else f"never; {end:.2f}")
             rows.append([named(algorithm), str(seed), *cells])
     header = ["sampler", "seed", "success over training", "unseen goals", "grasping mastered"]
@@ -295,17 +296,15 @@ def in_trl() -> str:
     at = curves.columns.to_numpy()
     area = np.trapezoid(curves, at, axis=1) / (at[-1] - at[0])
     means = pd.Series(area, curves.index)
+    arms = {f"`{sampler}`": means[sampler] for sampler in ("random", "pcl", "plr")}
+    for variant, words in EMPTY.items():
+        arms[f"`random` here, {words}"] = prompts_success("grpo_steps", "random", variant)
     rows = []
-    for sampler in ("random", "pcl", "plr"):
-        own = means[sampler]
+    for name, own in arms.items():
         values = own - means["random"]
         tested = [with_ends(values), f"{(values > 0).sum()} of {len(values)}"]
         cells = [f"{each:.3f}"[1:] for each in (*own, own.mean())]
-        rows.append([f"`{sampler}`", *cells, *(tested if sampler != "random" else ["", ""])])
-    for variant in ("none", "empty"):
-        own = prompts_success("grpo_steps", "random", variant)
-        cells = [f"{each:.3f}"[1:] for each in (*own, own.mean())]
-        rows.append([f"`random` here, {EMPTY[variant]}", *cells, "", ""])
+        rows.append([name, *cells, *(tested if name in ("`pcl`", "`plr`") else ["", ""])])
     seeds = [f"seed {seed}" for seed in own.index]
     return in_table(["sampler", *seeds, "mean", "minus `random`", "pairs above 0"], rows)
 
@@ -321,9 +320,14 @@ def gated() -> str:
     return in_table([*header, "p, Holm over 5"], with_tests(rows, halves=True))
 
 
+def minus(first: Sequence[str], second: Sequence[str], split: str = "train") -> pd.Series:
+    """Mean success of an arm minus that of another: (seeds,)."""
+    return success(*first, split) - success(*second, split)
+
+
 def lead(folder: str, other: str, variant: str, split: str) -> pd.Series:
     """MAGELLAN minus another sampler in a variant: (seeds,)."""
-    return success(folder, "magellan", variant, split) - success(folder, other, variant, split)
+    return minus((folder, "magellan", variant), (folder, other, variant), split)
 
 
 OTHERS = [*itertools.product(("random", "online", "ek_online"), SPLITS)]
@@ -345,14 +349,11 @@ def interactions(folder: str) -> str:
 
 def other_model_tests(folder: str, variant: str, model: str) -> str:
     """MAGELLAN's leads with another model, and what they are more than; Holm over six each."""
-    new, base = (
-        [lead(name, other, side, split) for other, split in OTHERS]
-        for name, side in ((folder, variant), ("samplers", "base"))
-    )
-    first = [
-        ([f"`{other}`", split], lead) for (other, split), lead in zip(OTHERS, new, strict=True)
-    ]
-    more = [([], one - other) for one, other in zip(new, base, strict=True)]
+    first, more = [], []
+    for other, split in OTHERS:
+        new = lead(folder, other, variant, split)
+        first.append(([f"`{other}`", split], new))
+        more.append(([], new - lead("samplers", other, "base", split)))
     both = (with_tests(rows, halves=True) for rows in (first, more))
     rows = [[*cells, *others] for cells, others in zip(*both, strict=True)]
     header = ["MAGELLAN minus", "goals", f"`{model}`", "halves of the seeds", "p, Holm"]
@@ -372,20 +373,13 @@ READERS = {
 def replayed() -> str:
     """Error of replayed predictions: mean over evaluations and categories, then each run's."""
     table = pd.read_csv(REFERENCE / "replays.csv", keep_default_na=False)
-    every = (
-        rows_where(table, category="all")
-        .set_index(["split", "estimator", "model", "seed"])
-        .sort_index()
-    )
-    errors = every["mean_absolute_error"]
-    rows = []
+    every = rows_where(table, category="all").set_index(["split", "estimator", "model", "seed"])
+    errors, rows = every["mean_absolute_error"].sort_index(), []
     for reader, words in READERS.items():
-        runs = [errors.loc[(split, *reader)] for split in SPLITS]
-        cells = [
-            [f"{own.mean():.3f}", ", ".join(f"{each:.2f}"[1:] for each in own)] for own in runs
-        ]
-        rows.append([words, *itertools.chain(*cells)])
-    seeds = f"seeds {', '.join(map(str, runs[0].index))}"
+        rows.append([words])
+        for own in (errors.loc[(split, *reader)] for split in SPLITS):
+            rows[-1] += [f"{own.mean():.3f}", ", ".join(f"{each:.2f}"[1:] for each in own)]
+    seeds = f"seeds {', '.join(map(str, own.index))}"
     return in_table(["estimator", "training goals", seeds, "unseen", seeds], rows)
 
 
@@ -393,9 +387,8 @@ def one_constant() -> str:
     """A sampler with one constant changed, and with the base's; p after Holm over both splits."""
     rows, changes = [], (("magellan", "text_window"), ("ek_online", "explore_goals"))
     for (sampler, variant), split in itertools.product(changes, SPLITS):
-        changed, base = (
-            success("samplers_settings", sampler, name, split) for name in (variant, "base")
-        )
+        arms = (("samplers_settings", sampler, name, split) for name in (variant, "base"))
+        changed, base = (success(*arm) for arm in arms)
         cells = [f"`{sampler}`, `{variant}`", split, f"{changed.mean():.3f}", f"{base.mean():.3f}"]
         rows.append((cells, changed - base))
     header = ["variant", "goals", "success", "of `base`", "difference", "p, Holm over 2"]
@@ -405,10 +398,9 @@ def one_constant() -> str:
 MASTER = "master grasping, plants, herbivores, carnivores"
 
 
-def masteries(results: store.Results, algorithm: Algorithm, space: str) -> str:
+def masteries(*arm: str) -> str:
     """How many runs `MASTER`."""
-    times = times_of(results, algorithm, space, "train").values()
-    return ", ".join(str(flags.sum()) for _, flags in times)
+    return ", ".join(str(flags.sum()) for _, flags in times(*arm).values())
 
 
 def covered(*sides: np.ndarray) -> str:
@@ -446,11 +438,7 @@ def asked() -> str:
     rows = []
     for algorithm in of("experimenter").algorithms_in("25k"):
         own = success("experimenter", *algorithm)
-        chats = [
-            run["chat"]
-            for run in of("experimenter").manifest["runs"]
-            if (run["sampler"], run["variant"]) == tuple(algorithm)
-        ]
+        chats = [run["chat"] for run in of("experimenter").manifests_of(algorithm)]
         read, written = np.array([chat["tokens"] for chat in chats]).mean(axis=0)
         seconds = np.mean([chat["seconds"] for chat in chats])
         cells = [f"`{algorithm.sampler}`, {algorithm.variant}", f"{own.mean():.3f}"]
@@ -509,13 +497,10 @@ def against(
     pairs: list[tuple[str, str]], scores: dict[str, np.ndarray], families: Any = None
 ) -> str:
     """Pairs of rules and the means of both, tested."""
-    rows = [
-        (
-            [first, second, *(f"{scores[name].mean():.3f}" for name in (first, second))],
-            scores[first] - scores[second],
-        )
-        for first, second in pairs
-    ]
+    rows = []
+    for pair in pairs:
+        means = (f"{scores[name].mean():.3f}" for name in pair)
+        rows.append(([*pair, *means], scores[pair[0]] - scores[pair[1]]))
     header = ["first", "second", "success", "of the second", "first minus second", "p, Holm"]
     return in_table(header, with_tests(rows, families))
 
@@ -567,7 +552,7 @@ def long_rules() -> str:
         means = [values[rule].mean() for values in scores.values()]
         means += [run_means(results, algorithm, "25k", split, "final").mean() for split in SPLITS]
         cells = [f"{mean:.3f}" for mean in means]
-        rows.append([f"`{rule}`", *cells, way, masteries(results, algorithm, "25k")])
+        rows.append([f"`{rule}`", *cells, way, masteries("rules_long", *algorithm)])
     header = ["sampler", "success", "unseen goals", "at the end", "unseen"]
     return in_table([*header, "of the way to `ek_online`", f"runs of 12 that {MASTER}"], rows)
 
@@ -612,8 +597,7 @@ def frontier() -> str:
     for name in (tops[1], *FRONTIER, "magellan"):
         means = (f"{values[name].mean():.3f}" for values in scores.values())
         ways = (covered(train[name], train["random"], train[top]) for top in tops)
-        algorithm = Algorithm("frontier", FRONTIER.get(name, ""))
-        mastered = masteries(of("frontier"), algorithm, "25k") if name in FRONTIER else ""
+        mastered = masteries(*frontier_arms()[name]) if name in FRONTIER else ""
         rows.append([f"`{name}`", *means, *ways, mastered])
     header = ["sampler", "success", "unseen goals", "of the way to `ek_online`"]
     header += ["to `ek_online` exploring over goals", f"runs of 12 that {MASTER}"]
@@ -640,12 +624,14 @@ def yoked_tests() -> str:
     return "\n".join([own, *uniform.splitlines()[2:]])
 
 
+REPAIRED = ("repair", "magellan", "p05"), ("samplers", "magellan", "base")
+
+
 def repaired() -> str:
     """What runs master whose predictions begin near .05, and their base's; early practice."""
-    arms = ("repair", "p05"), ("samplers", "base")
-    shares = [f"{early_impossible(*arm).mean():.2f}" for arm in arms]
+    shares = [f"{early_impossible(folder, variant).mean():.2f}" for folder, _, variant in REPAIRED]
     more = {"impossible goals, first 20,000 steps": shares}
-    return finding({arm: (folder, "magellan", arm) for folder, arm in arms}, **more)
+    return finding({arm[-1]: arm for arm in REPAIRED}, **more)
 
 
 def early_impossible(folder: str, variant: str, steps: int = 20_000) -> pd.Series:
@@ -662,14 +648,7 @@ def early_impossible(folder: str, variant: str, steps: int = 20_000) -> pd.Serie
 
 def repaired_tests() -> str:
     """The arm minus its base, on both splits; Holm over the two."""
-    rows = [
-        (
-            [split],
-            success("repair", "magellan", "p05", split)
-            - success("samplers", "magellan", split=split),
-        )
-        for split in SPLITS
-    ]
+    rows = [([split], minus(*REPAIRED, split)) for split in SPLITS]
     header = ["goals", "`p05` minus `base`", "halves of the seeds", "p, Holm over 2"]
     return in_table(header, with_tests(rows, halves=True))
 
@@ -778,15 +757,11 @@ def over_uniform(share: str, unit: int) -> pd.DataFrame:
     """
     runs = {sampler: at_share(share, sampler) for sampler in COMMITTED}
     limit = min(units[unit][-1] for own in runs.values() for _, units in own.values())
-    means = pd.DataFrame(
-        {
-            sampler: {
-                seed: np.mean([mean_until(curve, units[unit], limit) for curve in curves])
-                for seed, (curves, units) in own.items()
-            }
-            for sampler, own in runs.items()
-        }
-    )
+    means = pd.DataFrame()
+    for sampler, own in runs.items():
+        for seed, (curves, units) in own.items():
+            areas = [mean_until(curve, units[unit], limit) for curve in curves]
+            means.loc[seed, sampler] = np.mean(areas)
     leads = means.drop(columns="random").sub(means["random"], axis=0)
     return pd.concat([means["random"], leads.assign(mean=leads.mean(axis=1))], axis=1)
 
@@ -818,21 +793,14 @@ def dosed() -> str:
     """What the runs of each arm master, and their practice and success after the arms part."""
     results, rows = of("dose"), []
     for algorithm in results.algorithms_in("25k"):
-        times = times_of(results, algorithm, "25k", "train")
-        (herbivores, grown), (at, mastered) = times["grow_herbivore"], times["grow_carnivore"]
+        *_, (herbivores, grown), (at, mastered) = times("dose", *algorithm).values()
         first = mastered & grown & (herbivores <= at)
         practice = rows_where(results.tables["practice"], **algorithm._asdict())
         episodes = rows_where(practice, category="grow_carnivore").groupby("seed")["n"].sum()
         success = [late_success(algorithm.variant, name).mean() for name in PAPERS_ERRORS]
-        rows.append(
-            [
-                f"`{algorithm.variant}`",
-                f"{mastered.sum()} of {len(mastered)}",
-                f"{first.sum()}",
-                f"{episodes.median():,.0f} ({episodes.min():,} to {episodes.max():,})",
-                *(f"{mean:.2f}" for mean in success),
-            ]
-        )
+        cells = [f"`{algorithm.variant}`", f"{mastered.sum()} of {len(mastered)}", f"{first.sum()}"]
+        cells.append(f"{episodes.median():,.0f} ({episodes.min():,} to {episodes.max():,})")
+        rows.append([*cells, *(f"{mean:.2f}" for mean in success)])
     header = ["arm", "master carnivores", "after herbivores", "carnivore episodes"]
     return in_table([*header, "success on grasping", "plants", "herbivores", "carnivores"], rows)
 
@@ -845,13 +813,9 @@ def late_success(arm: str, category: str) -> pd.Series:
 
 def dosed_tests() -> str:
     """Differences of success on carnivores; Holm over the three."""
-    rows = [
-        (
-            [f"`{first}`", f"`{second}`"],
-            late_success(first, "grow_carnivore") - late_success(second, "grow_carnivore"),
-        )
-        for first, second in (("two", "none"), ("five", "none"), ("five", "two"))
-    ]
+    late = {arm: late_success(arm, "grow_carnivore") for arm in ("none", "two", "five")}
+    pairs = (("two", "none"), ("five", "none"), ("five", "two"))
+    rows = [([f"`{one}`", f"`{other}`"], late[one] - late[other]) for one, other in pairs]
     header = ["arm", "minus", "difference", "halves of the seeds", "p, Holm over 3"]
     return in_table(header, with_tests(rows, halves=True))
 
@@ -913,16 +877,14 @@ def estimated_long() -> str:
 def errors_by_category() -> str:
     """Errors over 50,000 episodes of MAGELLAN's estimator and of windows of categories."""
     own, other = gaps("estimation_long")[1].sides
-    categories = of("estimation_long").categories
-    rows = [
-        [categories.named(name).words, *(f"{side[name].mean():.3f}" for side in (own, other))]
-        for name in own
-    ]
+    named, rows = of("estimation_long").categories.named, []
+    for name in own:
+        rows.append([named(name).words, *(f"{side[name].mean():.3f}" for side in (own, other))])
     return in_table(["error on", "`learned`", "`expert_buckets`"], rows)
 
 
 def by_families(
-    results: store.Results, heading: str, *families: tuple[str, Sequence[str], Sequence[str]]
+    folder: str, heading: str, *families: tuple[str, Sequence[str], Sequence[str]]
 ) -> str:
     """Contrasts of runs; a family is a measure, splits and what is compared, Holm in each."""
     several = len({split for _, splits, _ in families for split in splits}) > 1
@@ -930,7 +892,7 @@ def by_families(
     listed = []
     for measure, splits, texts in families:
         rows = []
-        for one in contrasts.compare(results, texts, measure, splits):
+        for one in contrasts.compare(of(folder), texts, measure, splits):
             values = contrasts.total(one.terms, one.sides).mean(axis=1).to_numpy()
             words = " - ".join(f"`{term.text}`" for term in one.terms)
             words += f", {measure}" * measures + f", {one.split} goals" * several
@@ -941,6 +903,11 @@ def by_families(
 
 ADAPTERS = ("own", "ignored", "shared", "policy", "frozen")
 DEFECTS = ("corrected", "adapters", "temperature", "candidates", "public")
+
+
+def of_defects(sampler: str) -> tuple[str, Sequence[str], Sequence[str]]:
+    """The family of a sampler: each defect minus none."""
+    return "success", ["train"], [f"{sampler}/{name} - {sampler}/corrected" for name in DEFECTS[1:]]
 
 
 def by_variant(folder: str, samplers: Sequence[str], variants: Sequence[str]) -> str:
@@ -1011,8 +978,6 @@ def without_collapse() -> str:
 
 
 COLLAPSES = "scripted:learned", "scripted:expert_buckets"
-
-
 DOSES = {"grow_herbivore": (1_000, 2_000), "grow_carnivore": (200, 800)}
 """Category -> practice, in episodes, below and above which runs are counted; chosen afterwards."""
 
@@ -1064,11 +1029,13 @@ def layers() -> str:
 
 
 BLOCKS = {
+    ("config/README", "experiment"): config_page.experiment_table,
+    ("config/README", "run"): config_page.run_tables,
     ("architecture", "layers"): layers,
     ("README", "first page"): first_page,
     ("paper", "unseen"): lambda: unseen_errors(of("samplers")),
     ("simulated", "observed"): lambda: by_families(
-        of("simulated"),
+        "simulated",
         "error against observed success",
         *(("error", [split], OBSERVERS) for split in SPLITS),
     ),
@@ -1086,7 +1053,7 @@ BLOCKS = {
         {f"magellan/{name}": ("memory", "magellan", name) for name in ("base", "short")}
     ),
     ("separated", "memory tests"): lambda: by_families(
-        of("memory"),
+        "memory",
         "success with a short memory",
         ("success", SPLITS, ["magellan/short - magellan/base"]),
     ),
@@ -1132,13 +1099,13 @@ BLOCKS = {
     ),
     ("claims", "claims"): verdicts,
     ("again", "goal change"): lambda: by_families(
-        of("goal_change"),
+        "goal_change",
         "on the new goals",
         ("success", ["unseen"], ["magellan - online", "magellan - ek_online"]),
         ("gain", ["unseen"], ["random", "magellan"]),
     ),
     ("again", "adapters"): lambda: by_families(
-        of("estimator_adapters"),
+        "estimator_adapters",
         "training goals",
         ("success", ["train"], [f"magellan/own - magellan/{other}" for other in ADAPTERS[2:]]),
         ("error", ["train"], ["magellan/ignored - magellan/own"]),
@@ -1149,20 +1116,11 @@ BLOCKS = {
     ("paper_small", "unseen so far"): lambda: unseen_errors(of("paper_small"), "default"),
     ("paper_small", "chosen so far"): lambda: chosen("paper_small"),
     ("collapse", "collapse"): lambda: by_families(
-        of("collapse"), "progress at collapses, 18 runs", ("collapse", ["train"], COLLAPSES)
+        "collapse", "progress at collapses, 18 runs", ("collapse", ["train"], COLLAPSES)
     ),
     ("collapse", "without"): without_collapse,
     ("released", "released"): lambda: by_families(
-        of("released"),
-        "success on training goals",
-        *(
-            (
-                "success",
-                ["train"],
-                [f"{sampler}/{name} - {sampler}/corrected" for name in DEFECTS[1:]],
-            )
-            for sampler in ("magellan", "ek_online")
-        ),
+        "released", "success on training goals", of_defects("magellan"), of_defects("ek_online")
     ),
     ("released", "by defect"): lambda: by_variant("released", ["magellan", "ek_online"], DEFECTS),
 }

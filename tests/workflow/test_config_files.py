@@ -6,7 +6,6 @@ import yaml
 
 from magellan.config import flat_keys, grid, load_experiment, resolve_run
 from magellan.config.resolve import experiment_schema
-from tests import config_page
 from tests.snippets import ROOT
 
 FOLDERS = (ROOT / "config", ROOT / "config" / "studies")
@@ -22,13 +21,6 @@ def test_the_schema_is_that_of_the_typed_configuration():
     assert stored == json.dumps(experiment_schema(), indent=2) + "\n", (
         "out of date: python -m magellan schema > workflow/schemas/config.schema.json"
     )
-
-
-def test_the_readme_tables_are_those_of_the_typed_configuration():
-    text = (ROOT / "config/README.md").read_text()
-    assert "\n- `overrides` (" in text
-    assert "\n- `learning_rate` (" in text
-    assert config_page.updated(text) == text, "out of date: python -m tests.config_page"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

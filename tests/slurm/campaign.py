@@ -97,13 +97,7 @@ class Project:
 
 
 class Campaign:
-    """Drives the grid through Slurm while doing to it what clusters do.
-
-    Args:
-        cluster: a running one.
-        project: a fresh one.
-        say: called with a line after each fault.
-    """
+    """Drives the grid through Slurm while doing to it what clusters do; says so after each."""
 
     def __init__(self, cluster: Cluster, project: Project, say: Callable[[str], None]) -> None:
         self._cluster, self._project, self._say = cluster, project, say
@@ -111,11 +105,7 @@ class Campaign:
         self._hit: list[tuple[Run, int]] = []  # runs, and the attempt that a fault ended
 
     def run(self) -> None:
-        """The whole campaign.
-
-        Raises:
-            CampaignError: something that must hold did not.
-        """
+        """The whole campaign; a CampaignError if something that must hold did not."""
         self._driver = self._project.start(*PROFILE)
         try:
             self._grant_too_little_time()

@@ -56,11 +56,7 @@ class CampaignError(Exception):
 
 
 def wait_until(condition: Callable[[], Value], what: str, seconds: float = 400.0) -> Value:
-    """The first true value of `condition`.
-
-    Raises:
-        CampaignError: it did not come within `seconds`.
-    """
+    """The first true value of `condition`; a CampaignError if none came within `seconds`."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
         if time.monotonic() > deadline:

@@ -42,7 +42,6 @@ def unescaped(text: str) -> str:
 
 
 def shell_words(given: str) -> list[str]:
-    """Words as a shell reads them."""
     return [unescaped(word) for word in shlex.split(given)]
 
 
@@ -50,12 +49,10 @@ def shell_words(given: str) -> list[str]:
 
 
 def content(name: str, new: str) -> Change:
-    """Replace the content of the file."""
     return lambda folder: (folder / name).write_text(new)
 
 
 def replaced(name: str, old: str, new: str) -> Change:
-    """Replace a text in the file."""
 
     def change(folder: Path) -> None:
         text = (folder / name).read_text()
@@ -365,7 +362,6 @@ def refused(capfd, monkeypatch):
 
 
 def spoiled(folder: Path, into: Path, change: Change) -> Path:
-    """A changed copy of a folder."""
     copy = shutil.copytree(folder, into / "spoiled")
     change(copy)
     return copy
@@ -428,11 +424,7 @@ def test_combined_tables(case, places, tmp_path, refused):
     [
         (SMALL, "manifest.json", "manifest.json | --resume"),
         (SMALL, "checkpoints/1.safetensors", "checkpoints/1.safetensors | --resume"),
-        (
-            ["backbone", "--world", "simulated"],
-            "500/checkpoints/1.safetensors",
-            "it holds a run (500)",
-        ),
+        (["backbone", "--world", "simulated"], "500/checkpoints/1.safetensors", "a run (500)"),
     ],
 )
 def test_folder_that_holds_a_run(command, name, words, tmp_path, refused):

@@ -14,18 +14,8 @@ import pytest
 from tests.analysis import synthetic
 from tests.snippets import ROOT, script
 
-PARTS = (
-    "Snakefile",
-    "workflow",
-    "profiles",
-    "slurm",
-    "config",
-    "analysis",
-    "magellan",
-    "environment.yml",
-)
-
-
+PARTS = ("Snakefile", "workflow", "profiles", "slurm", "config", "analysis", "magellan")
+PARTS += ("environment.yml",)
 # Stands in for config/config.yaml, so that no test depends on how long the default experiment is.
 # Few resamples, to be quick.
 SMALL_DEFAULT = f"""
@@ -66,7 +56,6 @@ def train(config, output, resume, progress, stop_after, log, start):
 
 
 def copy_checkout(folder: Path) -> None:
-    """Copy what the workflow needs into a folder."""
     skipped = shutil.ignore_patterns("__pycache__", "*.pyc")
     for part in PARTS:
         if (ROOT / part).is_dir():
@@ -123,7 +112,6 @@ class Project:
         return {rule: int(count) for rule, count in rows if rule not in ("total", "all")}
 
     def read_json(self, path: str):
-        """Content of a JSON file."""
         return json.loads((self / path).read_text())
 
     def folder_of(self, place: str) -> Path:

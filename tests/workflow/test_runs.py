@@ -36,7 +36,6 @@ def test_retries_of_a_run_that_can_never_succeed_cost_no_work(project):
 
 @pytest.fixture(scope="module")
 def smoke(tmp_path_factory):
-    """The smoke experiment, run with one call."""
     project = Project.copied(tmp_path_factory.mktemp("smoke"))
     project.run(*SMOKE)
     return project

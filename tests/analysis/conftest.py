@@ -11,7 +11,6 @@ from tests.analysis import synthetic
 
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory):
-    """Run folders of four samplers and two seeds."""
     root = tmp_path_factory.mktemp("runs")
     return synthetic.write_runs(root, synthetic.experiment(), episodes=8_000)
 

@@ -130,17 +130,23 @@ CURVES = {
 PROGRESS = [0.9, 0.8, 0.2, 0.1, 0.1, 0.3, 0.5, 0.7, 0.6]
 
 
-def test_progress_at_the_first_collapse_is_set_against_the_largest_before(tmp_path):
-    """Up to two evaluations after: .5. Before, without the first eighth: .2."""
-    results = synthetic.combined(tmp_path, ("magellan",), seeds=SEEDS, episodes=8_000)
-    evaluation, competence = (results.tables[name] for name in ("evaluation", "competence"))
+def collapsing(folder, samplers, falls):
+    """Grasping goes as in `CURVES` where `falls` says; all else is at .9."""
+    results = synthetic.combined(folder, samplers, seeds=SEEDS, episodes=8_000)
+    evaluation = results.tables["evaluation"]
     at = evaluation["episode"] // 1_000
     seen = [CURVES[seed][point] for seed, point in zip(evaluation["seed"], at, strict=True)]
-    seen = np.where(evaluation["category"] == "grasp", seen, 0.9)
+    seen = np.where(falls(evaluation) & (evaluation["category"] == "grasp"), seen, 0.9)
+    return synthetic.with_tables(results, evaluation=evaluation.assign(success=seen))
+
+
+def test_progress_at_the_first_collapse_is_set_against_the_largest_before(tmp_path):
+    """Up to two evaluations after: .5. Before, without the first eighth: .2."""
+    results = collapsing(tmp_path, ("magellan",), lambda evaluation: evaluation["seed"] > 0)
+    evaluation, competence = (results.tables[name] for name in ("evaluation", "competence"))
     progress = (competence["episode"] // 1_000).map(PROGRESS.__getitem__)
-    evaluation = evaluation.assign(success=seen)
     competence = competence.assign(learning_progress=progress)
-    results = synthetic.with_tables(results, evaluation=evaluation, competence=competence)
+    results = synthetic.with_tables(results, competence=competence)
     rows = rows_of(results, "magellan:learned", of="collapse")
     assert [row[2:5] for row in rows[:2]] == [["+0.300", "none: too few runs", "1"], ["", "", "0"]]
     assert rows[4][1:5] == ["mean", "+0.300", "none: too few runs", "1"]
@@ -203,13 +209,11 @@ def test_a_family_has_the_contrasts_of_a_goal_space_whether_or_not_they_name_it(
 
 def test_means_of_terms_are_of_the_runs_of_their_difference(tmp_path):
     """Seeds 1 and 3 of one sampler collapse, seed 1 of the other."""
-    results = synthetic.combined(tmp_path, ("online", "magellan"), seeds=SEEDS, episodes=8_000)
-    evaluation = results.tables["evaluation"]
-    at = evaluation["episode"] // 1_000
-    falls = (evaluation["seed"] == 1) | (evaluation["sampler"] == "magellan")
-    seen = [CURVES[seed][point] for seed, point in zip(evaluation["seed"], at, strict=True)]
-    seen = np.where(falls & (evaluation["category"] == "grasp"), seen, 0.9)
-    results = synthetic.with_tables(results, evaluation=evaluation.assign(success=seen))
+    results = collapsing(
+        tmp_path,
+        ("online", "magellan"),
+        lambda rows: (rows["seed"] == 1) | (rows["sampler"] == "magellan"),
+    )
     competence = results.tables["competence"]
     noise = competence["learning_progress"] + 0.1 * competence["seed"] * (competence["episode"] % 7)
     results = synthetic.with_tables(results, competence=competence.assign(learning_progress=noise))

@@ -19,36 +19,22 @@ EACH = 12
 def write(folder, vectors, kinds=None):
     """Twelve goals of each of three categories, the same of both splits; one moment per array."""
     folder.mkdir(exist_ok=True)
-    categories = np.tile(np.repeat(NAMES, EACH), 2)
-    goals = pd.DataFrame(
-        {
-            "goal": np.arange(6 * EACH),
-            "split": np.repeat(["train", "unseen"], 3 * EACH),
-            "category": categories,
-            "kind": categories if kinds is None else kinds,
-            "code": np.arange(6 * EACH),
-            "prompt": "Goal: x\nAction: ",
-        }
-    )
-    goals.to_csv(folder / "goals.csv", index=False)
+    goals, names = pd.DataFrame({"goal": range(6 * EACH)}), np.tile(np.repeat(NAMES, EACH), 2)
+    goals["split"], goals["category"] = np.repeat(["train", "unseen"], 3 * EACH), names
+    goals["kind"], goals["code"] = names if kinds is None else kinds, goals["goal"]
+    goals.assign(prompt="Goal: x\nAction: ").to_csv(folder / "goals.csv", index=False)
     predictions = goals[["goal"]].assign(competence=np.linspace(0, 1, len(goals)))
-    moments = [
-        predictions.assign(moment=at, update=10 * at, step=80 * at, episode=20 * at)
-        for at in range(len(vectors))
-    ]
+    numbers = range(len(vectors))
+    moments = [predictions.assign(moment=at, update=at, step=at, episode=20 * at) for at in numbers]
     pd.concat(moments)[list(PREDICTIONS.columns)].to_csv(folder / "predictions.csv", index=False)
     save_file({str(i): array for i, array in enumerate(vectors)}, folder / "vectors.safetensors")
-    about = {
-        "format": 1,
-        "config": {"sampler": "magellan", "goal_space": "25k", "seed": 3, "world": "little_zoo"},
-        "world": WORLDS["little_zoo"].as_dict(),
-    }
+    run = {"sampler": "magellan", "goal_space": "25k", "seed": 3, "world": "little_zoo"}
+    about = {"format": 1, "config": run, "world": WORLDS["little_zoo"].as_dict()}
     (folder / "embedding.json").write_text(json.dumps(about))
     return folder
 
 
 def clusters(spread, seed=0):
-    """Categories around corners of a space."""
     noise = np.random.default_rng(seed).normal(size=(6 * EACH, 3)) * spread
     corners = np.tile(np.repeat(np.eye(3), EACH, axis=0), (2, 1))
     return (corners + noise).astype(np.float32)

@@ -102,7 +102,8 @@ def test_pictures_are_the_same_files_for_everybody(folder, results, statistics, 
     rc = tmp_path / "matplotlibrc"
     rc.write_text("".join(f"{key}: {value}\n" for key, value in SETTINGS_OF_A_USER.items()))
     words = (str(folder), str(tmp_path / "second"), GOAL_SPACE, *names)
-    run_program(DRAW, *words, PYTHONHASHSEED="1", MATPLOTLIBRC=str(rc))
+    notebook = {"MPLBACKEND": "module://absent"}
+    run_program(DRAW, *words, PYTHONHASHSEED="1", MATPLOTLIBRC=str(rc), **notebook)
     assert len(contents(tmp_path / "first")) == 2 * len(names)
     assert contents(tmp_path / "first") == contents(tmp_path / "second")
 

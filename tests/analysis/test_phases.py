@@ -15,6 +15,7 @@ from analysis.tables.results import rows_where
 from magellan.core.errors import InputError
 from tests.analysis import synthetic
 from tests.analysis.synthetic import to_markdown
+from tests.analysis.test_tables import edit
 
 PHASES = {
     "early": {"phases": [{"until": 4_000, "sampler": "magellan"}, {"goals": {"split": "unseen"}}]},
@@ -101,27 +102,20 @@ def test_runs_without_phases_beside_others_have_one_phase(tmp_path):
 @pytest.mark.parametrize(
     ("table", "change", "message"),
     [
-        (
-            "evaluation",
-            lambda f: f[f["phase"] < 3],
-            "2 phases for sampler 'random', variant 'late'",
-        ),
+        ("evaluation", lambda f: f[f["phase"] < 3], "2 phases for .*'random', variant 'late'"),
         ("training", lambda f: f.drop(columns="phase"), "training.csv: column phase is not in all"),
         ("evaluation", lambda f: f.assign(phase=f["phase"] - 1), "phase is 0; allowed: 1 or more"),
         ("evaluation", lambda f: pd.concat([f, f[:1]]), "two rows at"),
     ],
 )
 def test_tables_whose_phases_do_not_fit_are_refused(table, change, message, written):
-    path = written / f"{table}.csv"
-    frame = pd.read_csv(path, dtype={"goal_space": str}, keep_default_na=False)
-    change(frame).to_csv(path, index=False)
+    edit(written / f"{table}.csv", change)
     with pytest.raises(InputError, match=message):
         store.load(written)
 
 
 @pytest.fixture
 def evolving(tmp_path):
-    """Samplers that go on from the same runs of `magellan`, on held-out goals."""
     layer = {"phases": PHASES["early"]["phases"], "budget": {"episodes": 12_000}}
     experiment = synthetic.experiment(("random", "online"), overrides=layer)
     store.write(combine(tmp_path, experiment), tmp_path / "tables")

@@ -160,19 +160,14 @@ def test_a_contrast_at_equal_lengths_by_hand(hand_made, unit):
 
 def test_the_report_has_both_and_the_cost(hand_made):
     lengths = pd.DataFrame(
-        {
-            "sampler": ["random", "random", "magellan", "magellan"],
-            "variant": "default",
-            "goal_space": SPACE,
-            "seed": [0, 1, 0, 1],
-            "episodes": [2_000, 2_004, 2_000, 2_000],
-            "estimation_episodes": 0,
-            "steps": [4_000, 4_400, np.nan, np.nan],
-            "updates": [100, 120, 60, 60],
-            "wall_seconds": [60.0, 120.0, 30.0, np.nan],
-            "peak_memory_mb": np.nan,
-        }
-    )
+        [
+            ("random", 0, 2_000, 4_000, 100, 60.0),
+            ("random", 1, 2_004, 4_400, 120, 120.0),
+            ("magellan", 0, 2_000, np.nan, 60, 30.0),
+            ("magellan", 1, 2_000, np.nan, 60, np.nan),
+        ],
+        columns=["sampler", "seed", "episodes", "steps", "updates", "wall_seconds"],
+    ).assign(variant="default", goal_space=SPACE, estimation_episodes=0, peak_memory_mb=np.nan)
     cost = summary.SummaryTables(hand_made, {"cost": lengths}, SPACE).cost()
     assert [tuple(row[1:]) for row in cost.rows] == [
         ("2,002 (2,000-2,004)", "4,200 (4,000-4,400)", "110 (100-120)", "1.5 (1.0-2.0)", "n/a"),

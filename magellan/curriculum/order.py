@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from magellan.competence.windows import ExpertBuckets
 from magellan.core.errors import InputError, not_allowed
 from magellan.core.parsing import parse_json, read_json_text
 from magellan.curriculum.build import Settings
@@ -77,8 +78,8 @@ def ordered(
     arguments: of `Curriculum`: embed, order, impossible.
 
     Raises:
-        InputError: the sampler needs something else, tells no row from another, or there are fewer
-            rows than draws.
+        InputError: the sampler needs something else, tells no row from another by a rate, or there
+            are fewer rows than draws.
     """
     if distinct and draws is not None and draws > len(rows):
         raise not_allowed("draws", draws, f"at most {len(rows)}, the rows, if each is drawn once")
@@ -99,10 +100,13 @@ def ordered(
     shares = np.round(chances / chances.max(), 9)
     # Some samplers compute in float32.
     alike = np.allclose(chances, curriculum.sampler.unbiased(), rtol=1e-6, atol=0.0)
-    if sampler != "random" and alike and len({*solved}) > 1:
+    why = "gives all rows, or groups, the same probability" if alike else ""
+    if sampler == "tscl" or isinstance(curriculum.sampler.estimator, ExpertBuckets):
+        why = "compares older answers with newer ones, and rows are of one time"
+    if sampler != "random" and why and len({*solved}) > 1:
         raise InputError(
-            f"sampler: {sampler} gives all rows, or groups, the same probability: it tells none "
-            "from another by one rate each; allowed: others, such as learnability, pools, mopps"
+            f"sampler: {sampler} {why}: it tells none from another by one rate each; allowed: "
+            "others, such as learnability, pools, mopps"
         )
     if draws is None:
         chosen = np.argsort(-shares, kind="stable")

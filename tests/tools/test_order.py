@@ -77,6 +77,10 @@ BAD = [
         ["--sampler", "sec"],
         "sampler: sec gives all rows, or groups, the same",
     ),
+    *(
+        (rows(group="ababab"), ["--sampler", name], f"sampler: {name} compares older answers with")
+        for name in ("ek_online", "tscl")
+    ),
     (rows(), ["--sampler", "sec"], "groups: none given; the sampler sec chooses among groups"),
     (rows(), [*RULE, "--draws", "9", "--distinct"], "draws: 9 is not allowed; allowed"),
 ]

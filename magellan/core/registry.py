@@ -66,9 +66,11 @@ class Spec:
     source: str = ""
 
     def __post_init__(self) -> None:
-        for key, kind, allowed in (("label", str, "text"), ("look", Look | None, "a Look")):
-            if not isinstance(getattr(self, key), kind):
-                raise not_allowed(f"{self.name}: {key}", getattr(self, key), allowed)
+        # Figures take what is between two $ as a formula.
+        if not isinstance(self.label, str) or "$" in self.label or not self.label.isprintable():
+            raise not_allowed(f"{self.name}: label", self.label, "text in one line, without $")
+        if not isinstance(self.look, Look | None):
+            raise not_allowed(f"{self.name}: look", self.look, "a Look")
         is_section = isinstance(self.settings, type) and issubclass(self.settings, Section)
         if not is_section or any(key.is_required() for key in self.settings.model_fields.values()):
             allowed = "a subclass of Section, with a default for each key"

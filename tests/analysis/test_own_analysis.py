@@ -67,6 +67,7 @@ REFUSED = {
     "cannot be loaded (SystemExit": "raise SystemExit",
     "mine: look: 'red' is not allowed; allowed: a Look": sampler("look='red'"),
     "mine: label: 5 is not allowed; allowed: text": sampler("label=5"),
+    r"mine: label: '$\\frac$' is not allowed": sampler(r"label=r'$\frac$'"),
     "mine: settings: <class 'dict'> is not allowed; allowed: a subclass": sampler("settings=dict"),
     "allowed: a subclass of Section, with a default for each key": (
         "from magellan.core.settings import Section\n"

@@ -46,6 +46,14 @@ def new_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
 
 
+def check_writable(folder: Path) -> None:
+    """Raise InputError unless this folder, of `--output`, is one to write into, or can be made."""
+    with reading(f"--output: {folder}"):
+        place = next(path for path in (folder, *folder.parents) if path.exists())
+    if not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
+        raise InputError(f"--output: {folder} cannot be written; allowed: a folder to write into")
+
+
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
     """Turn an OSError into a StorageError: this path could not be written."""

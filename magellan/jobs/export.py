@@ -19,6 +19,7 @@ from magellan.core.columns import COLUMNS, PHASE
 from magellan.core.errors import InputError, printable
 from magellan.core.files import (
     PARTIAL,
+    check_writable,
     reading,
     refuse_link,
     sync_folder,
@@ -151,8 +152,10 @@ def check_output(folder: Path) -> None:
     """Check a user's output folder before any work.
 
     Raises:
-        InputError: it is a link, not empty or the current folder, or FOLDER.part exists beside it.
+        InputError: it is a link, not empty, the current folder or in one that cannot be written, or
+            FOLDER.part exists beside it.
     """
+    check_writable(folder.parent)
     with reading(f"--output: {folder}"):
         if folder.exists() and folder.samefile("."):
             place = f"{folder} is the current folder"

@@ -23,7 +23,7 @@ from magellan.config import UNIT_COLUMNS, RunConfig, checked_run, identity, phas
 from magellan.config.resolve import merged
 from magellan.core.columns import COLUMNS
 from magellan.core.errors import InputError, not_allowed
-from magellan.core.files import write_atomically, write_table
+from magellan.core.files import check_writable, new_folder, write_atomically, write_table
 from magellan.core.finite import check_losses
 from magellan.jobs.folder import MANIFEST
 from magellan.jobs.trained import Point, TrainedAgent
@@ -145,6 +145,7 @@ def replay(
     """
     config = _replay_config(run.agent.config, name, settings, backend or {})
     check_backend(config.backend)
+    check_writable(output)
     for file in (MANIFEST, REPLAY, *(f"{table}.csv" for table in COLUMNS)):
         if (output / file).exists():
             raise InputError(f"--output: {output} already holds {file}; name another folder")
@@ -303,10 +304,7 @@ def _error_table(
 
 def _write(output: Path, tables: Mapping[str, Any], description: dict[str, Any]) -> None:
     """Write tables, then the description, which marks them as complete."""
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"--output: {output} cannot be written ({error.strerror})") from None
+    new_folder(output)
     for table, rows in tables.items():
         columns = ERROR_COLUMNS if table == "error" else COLUMNS[table]
         cells = ([row[column] for column in columns] for row in rows)

@@ -235,6 +235,7 @@ train --output OUT --start OTHER -> --start | one phase | runs with phases
 replay docs --estimator learned --output OUT
     -> docs is not the folder of a complete run | manifest.json
 export docs --output tests -> --output: tests already exists | empty or absent
+export docs --output LICENSE/a/b -> --output: LICENSE/a cannot be written | a folder to write
 bench --set sampler=random --output OUT -> sampler: 'random' is not timed here; allowed:
 bench --set backend.kind=lamorel --output OUT -> backend.kind: 'lamorel' is not timed here
 watch docs -> run: docs holds no checkpoint | allowed: the folder

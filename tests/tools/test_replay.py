@@ -165,6 +165,9 @@ def test_a_folder_in_use_is_left_alone(recorded, tmp_path, capsys):
     assert replayed(recorded("observer"), tmp_path / "used", "--estimator", "per_goal") == 2
     assert "--output" in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "used").iterdir()] == ["replay.json"]
+    below_a_file = tmp_path / "used" / "replay.json" / "out"
+    assert replayed(recorded("observer"), below_a_file, "--estimator", "evaluated_goals") == 2
+    assert "out cannot be written; allowed: a folder" in error_line(capsys)
 
 
 def test_lag_by_hand():

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from magellan.core.errors import InputError
+from magellan.core.files import check_writable
 from magellan.core.parsing import read_json_object
 from magellan.model.files import BACKBONES, WEIGHTS
 
@@ -25,7 +26,8 @@ def read_record(folder: Path) -> dict[str, Any]:
 
 
 def check_output(folder: Path, key: str, value: Any) -> None:
-    """Raise InputError if `folder` holds a model whose record does not have this value."""
+    """Raise InputError if `folder` is not writable, or has a model without this in its record."""
+    check_writable(folder)
     if read_record(folder).get(key) != value and (folder / WEIGHTS).exists():
         raise InputError(
             f"--output: {folder} is not allowed: it holds another model; allowed: another folder"

@@ -15,6 +15,7 @@ from tokenizers import Regex, pre_tokenizers
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from magellan.core.errors import InputError, shown
+from magellan.core.files import new_folder, write_atomically
 from magellan.pretraining import RECORD, check_output, save_model
 from magellan.pretraining.small import small_llama
 from magellan.pretraining.tokenizer import SPECIAL, word_tokenizer
@@ -45,14 +46,8 @@ def write(world: World, output: Path) -> dict[str, Any]:
         "tokens": len(tokenizer),
         "parameters": sum(weight.numel() for weight in model.parameters()),
     }
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-        (output / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise InputError(
-            f"--output: {output} cannot be written ({error.strerror}); allowed: a folder, new or "
-            "of such a model"
-        ) from error
+    new_folder(output)
+    write_atomically(output / RECORD, json.dumps(record, indent=2).encode() + b"\n")
     save_model(output, model, tokenizer)
     return record
 

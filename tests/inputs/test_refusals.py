@@ -248,6 +248,7 @@ backbone --wheel pyproject.toml --output OUT -> --wheel: pyproject.toml | allowe
 backbone --world simulated --wheel nowhere.whl --output OUT -> --wheel: not allowed with --world
 backbone --world simulated --output magellan/backbones/zoo-mini
     -> --output: magellan/backbones/zoo-mini | another model | another folder
+backbone --name digits-mini --output LICENSE/a -> --output: LICENSE/a cannot be written
 """),
 }
 

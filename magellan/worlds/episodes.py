@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
@@ -16,6 +17,7 @@ from magellan.worlds.base import Environment
 NO_ACTION = -1
 """Action index that leaves an environment as it is."""
 NOT_BEGUN = "no episode has begun; allowed: a reset first"
+GOALS = "goals as `GoalSet.goal` gives them"
 
 
 class ResetNeeded(InputError, gymnasium.error.ResetNeeded):
@@ -78,9 +80,16 @@ class Episodes(Environment, Generic[EpisodeT]):
         """Start episodes; `goals` must be among the options."""
         options = check_options(options, ("goals", "reset_mask"))
         which = selected(options.get("reset_mask"), self.num_envs, begun=bool(self.episodes))
-        goals = options.get("goals", ())
+        goals = options.get("goals") or ()
         check_one_for_each(goals, which, Mapping)
+        for goal in goals:
+            try:
+                inspect.signature(self._kind).bind(**goal)
+            except TypeError as error:
+                raise not_allowed("goals", goal, GOALS, f" ({error})") from None
         if seed is not None:
+            if not is_whole(seed, 0):
+                raise not_allowed("seed", seed, "None, or a whole number >= 0")
             self._rng = np.random.default_rng(seed)
         new = dict(zip(which, (self._kind(**goal) for goal in goals), strict=True))
         self.episodes = [new[i] if i in new else self.episodes[i] for i in range(self.num_envs)]
@@ -194,7 +203,7 @@ def check_one_for_each(goals: Sequence[Any], which: Sequence[int], kind: type) -
         )
     for goal in goals:
         if not isinstance(goal, kind):
-            raise not_allowed("goals", goal, "goals as `GoalSet.goal` gives them")
+            raise not_allowed("goals", goal, GOALS)
 
 
 def check_options(options: dict[str, Any] | None, allowed: Sequence[str]) -> dict[str, Any]:

@@ -102,6 +102,9 @@ def test_its_environment_steps_and_leaves_alone(doors):
     assert "action = 3: allowed are 0..2, or -1" in refusal(env.step, np.array([3, -1, -1]))
     words = "1 given, allowed is one for each of 3 resets"
     assert words in refusal(env.reset, options={"goals": goals[:1]})
+    words = "goals: {'size': 5} is not allowed (missing a required argument: 'number')"
+    assert words in refusal(env.reset, options={"goals": [goals[0], {"size": 5}, goals[2]]})
+    assert "seed: -1 is not allowed" in refusal(env.reset, seed=-1, options={"goals": goals})
 
 
 PLAYED = [name for name in WORLDS if not WORLDS[name].answer_tokens]

@@ -1,4 +1,4 @@
-"""The parts that samplers are composed of: windows, signals, schedules, the weighted draw."""
+"""The parts of samplers: windows, heads, signals, schedules, the weighted draw, scripts."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -6,17 +6,19 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from magellan.competence import Outcomes
+from magellan.competence.ensemble import Ensemble, EnsembleSettings
 from magellan.competence.windows import PerGoalWindows
 from magellan.core.errors import InputError, NotFiniteError
 from magellan.core.registry import is_built_in
 from magellan.samplers import SAMPLERS, GoalSampler, SamplerParts, make_sampler, register_sampler
 from magellan.samplers.base import NEVER
 from magellan.samplers.choice import WeightedChoice
-from magellan.samplers.conformance import FewGoals, exploration, make
+from magellan.samplers.conformance import TEN_GOALS, FewGoals, exploration, make
 from magellan.samplers.rules import Rule
 from magellan.samplers.scripted import ScriptedSettings
 from magellan.samplers.selection import by_rank, nearest_draw
-from magellan.worlds.little_zoo import WholeSpace
+from magellan.worlds.texts import TextGoals
 from tests.runs import printed
 from tests.samplers.few_goals import outcomes
 
@@ -43,26 +45,6 @@ def test_halves_of_a_window(history, now, delayed):
     assert estimator.changed().tolist() == []
     expected = [[0, now, 0], [0, delayed, 0]]
     np.testing.assert_allclose(estimator.competence(np.arange(3)), expected)
-
-
-def test_windows_are_kept_for_practised_goals_only():
-    """19.5 million goals, three of them practised: rows, state and competence for those."""
-    estimator = PerGoalWindows(WholeSpace(), 4)
-    for goal, history in {7: [0, 1], 19_531_249: [1, 1, 0], 12_345: [1]}.items():
-        estimator.update(outcomes(*((goal, success) for success in history)))
-    assert estimator.known().tolist() == [7, 19_531_249, 12_345]
-    now, delayed = estimator.competence(np.array([0, 7, 12_345, 19_531_249, 8]))
-    assert now.tolist() == [0, 1, 0, 0.5, 0]
-    assert delayed.tolist() == [0, 0, 0, 1, 0]
-    state = estimator.state_dict()
-    assert state["ring"].shape == (3, 4)
-    copy = PerGoalWindows(WholeSpace(), 4)
-    copy.load_state_dict(state)
-    for windows in (copy, estimator):
-        windows.update(outcomes((12_345, 0), (3, 1), (7, 1), (7, 1), (7, 1)))
-    np.testing.assert_array_equal(copy.known(), estimator.known())
-    copied, expected = (windows.competence(copy.known()) for windows in (copy, estimator))
-    np.testing.assert_array_equal(copied, expected)
 
 
 def test_epsilon_of_the_released_code():
@@ -244,3 +226,62 @@ def test_half_of_the_samplers_need_at_most_45_lines():
     """A sampler is a file of this size; what several share is in other files."""
     files = {Path(spec.source) for spec in SAMPLERS.values() if is_built_in(spec)}
     assert np.median([len(file.read_text().splitlines()) for file in files]) <= 45
+
+
+KINDS = np.eye(3, dtype=np.float32)
+
+
+def numbered(*codes):
+    """Goals of three kinds, known by numbers; the kind is all that their features tell."""
+    return TextGoals(TEN_GOALS.world, np.array(codes))
+
+
+def features(goals, positions=None):
+    return KINDS[(goals.indices if positions is None else goals.indices[positions]) % 3]
+
+
+def made(goals, seed=0):
+    settings = EnsembleSettings(learning_rate=0.02, batch_size=32, delay=20)
+    return Ensemble(goals, features, settings, np.random.default_rng(seed))
+
+
+def practised(estimator, updates):
+    """Goals 0 and 3, of kind 0, succeed; goal 1 fails; kind 2 is never tried."""
+    for _ in range(updates):
+        estimator.update(Outcomes(np.array([0, 1, 3]), np.array([1, 0, 1])))
+    return estimator
+
+
+SIX = numbered(0, 1, 2, 3, 4, 5)
+
+
+def test_heads_agree_on_what_they_have_seen_and_not_on_what_they_have_not():
+    before = made(SIX).uncertainty(np.arange(6))
+    estimator = practised(made(SIX), 200)
+    now, delayed = estimator.competence(np.arange(6))
+    assert now[[0, 3]].min() > 0.95
+    assert now[[1, 4]].max() < 0.05
+    assert np.abs(now - delayed).max() < 0.05
+    after = estimator.uncertainty(np.arange(6))
+    assert (after[[0, 1, 3, 4]] < before[[0, 1, 3, 4]] / 3).all()
+    assert after[2] > 5 * after[:2].max()
+
+
+def test_delayed_competence_is_that_of_so_many_updates_ago():
+    estimator = practised(made(SIX), 7)
+    then = estimator.competence(np.arange(6))[0]
+    _, delayed = practised(estimator, 20).competence(np.arange(6))
+    np.testing.assert_array_equal(delayed, then)
+
+
+def test_it_goes_on_with_other_goals_and_predicts_for_any():
+    """Goals 3 and 1 stay, in other places; 7 is of the kind of 1, and 9 of that of 3."""
+    estimator = practised(made(SIX), 200)
+    expected = estimator.competence(np.array([3, 1, 1, 3]))
+    others = numbered(3, 1, 7, 9)
+    np.testing.assert_allclose(estimator.predict(others, np.arange(4)), expected)
+    estimator.set_goal_space(others)
+    np.testing.assert_allclose(estimator.competence(np.arange(4)), expected)
+    assert sorted(set(estimator._buffer[: estimator._episodes, 0])) == [-1, 0, 1]
+    estimator.update(Outcomes(np.array([2]), np.array([0])))
+    assert estimator.competence(np.array([2]))[0] < 0.05

@@ -74,7 +74,7 @@ expert_buckets: {drop_standing_starts: true}
 
 
 def test_paper_preset_has_the_papers_constants():
-    """Those that config/little_zoo does not have (backends/lamorel/test_arguments.py)."""
+    """Those that config/little_zoo does not have (backends/lamorel/test_launcher.py)."""
     config = resolve_run("paper", [])
     values = flat_keys(config.model_dump(mode="json"))
     for key, value in flat_keys(yaml.safe_load(PAPER)).items():

@@ -1,9 +1,16 @@
-"""Configurations in the style of the paper's repository, and what is refused of them."""
+"""The launcher: configurations of the paper's repository, what is refused, runs, job files."""
 
 import copy
+import importlib.util
 import json
+import os
 import re
 import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
 from operator import attrgetter
 from pathlib import Path
 
@@ -13,11 +20,12 @@ import yaml
 from magellan.backends.lamorel import section
 from magellan.config import identity, resolve_run
 from magellan.core.errors import StoppedEarly
+from magellan.jobs.run import train
 from magellan.launcher.arguments import ADAPTERS, MAGELLAN, NAMES, SCRIPT, WINDOWS, read
 from magellan.launcher.run import run
 from magellan.model.files import check_backbone
-from tests.runs import error_line, refusal
-from tests.snippets import ROOT, raising
+from tests.runs import error_line, refusal, tables
+from tests.snippets import ROOT, raising, script
 
 SAMPLERS = ("random", "online", "ek_online", "magellan")
 CONFIGS = ROOT / "config" / "little_zoo"
@@ -234,3 +242,144 @@ def test_a_server_that_loses_its_connection_leaves_the_error_to_the_trainer(monk
     monkeypatch.setenv("RANK", "0")
     with pytest.raises(RuntimeError):
         run({})
+
+
+PARTS = ("lamorel", "lamorel_launcher")
+SECONDS = 1500
+
+
+def start(output, *overrides):
+    """The launcher as a process; its run saves after every update, to be met in the middle."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    given = [f"path={ROOT}/magellan/lamorel_main.py", f"output_dir={output}", "preset=smoke"]
+    given += ["goals_distribution=[40,8,4,2,2]", *overrides]
+    return subprocess.Popen(
+        [
+            *(sys.executable, "-m", "lamorel_launcher.launch"),
+            *("--config-path", ROOT / "config/little_zoo"),
+            *("--config-name", "local_cpu_config_magellan"),
+            *(f"rl_script_args.{word}" for word in given),
+            "+rl_script_args.config.budget.checkpoint_seconds=0",
+        ],
+        cwd=output.parent,
+        env={**os.environ, "LAMOREL_PORT": port, "PYTHONWARNINGS": "ignore"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def trainer_of(folder, process):
+    """Process that trains, once it has saved a checkpoint of its own."""
+
+    def saved():
+        return {path.name for path in (folder / "checkpoints").glob("*.safetensors")}
+
+    before, end = saved(), time.monotonic() + SECONDS
+    while time.monotonic() < end and process.poll() is None:
+        if saved() - before:
+            return int(json.loads((folder / "attempts.jsonl").read_text().splitlines()[-1])["pid"])
+        time.sleep(0.1)
+    process.terminate()
+    pytest.fail(f"no checkpoint: {process.communicate()[0]}")
+
+
+@pytest.mark.skipif(
+    not all(map(importlib.util.find_spec, PARTS)), reason="make lamorel-env (docs/lamorel.md)"
+)
+def test_a_run_that_was_stopped_and_killed_has_the_tables_of_a_local_one(tmp_path):
+    """SIGTERM to the launcher, which hands it on; SIGKILL to the process that trains."""
+    folder, more = tmp_path / "run", []
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        process = start(folder, *more)
+        pid = trainer_of(folder, process)
+        os.kill(process.pid if number == signal.SIGTERM else pid, number)
+        output, _ = process.communicate(timeout=SECONDS)
+        assert process.returncode != 0, output
+        assert ("stopped: on SIGTERM: saved" in output) == (number == signal.SIGTERM), output
+        more = [f"loading_path={folder}"]
+    process = start(folder, *more)
+    output, _ = process.communicate(timeout=SECONDS)
+    assert process.returncode == 0, output
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert (manifest["device"], manifest["restarts"]) == ("cpu, lamorel with 1 server", 2)
+    model = {"model": "zoo-reader"}  # of config/little_zoo
+    layer = {"sampler": "magellan", "goal_space": "40-8-4-2-2", "backbone": model}
+    local = train(resolve_run("smoke", [layer]), tmp_path / "local", False, "none")
+    assert local["identity"] == manifest["identity"]
+    assert tables(folder) == tables(tmp_path / "local")
+
+
+RECORDING = 'echo "$(basename "$0") $LAMOREL_PORT $*" >> {calls}\n{more}'
+
+
+@pytest.fixture
+def project(tmp_path):
+    for folder in ("slurm", "config"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    (tmp_path / "bin").mkdir()
+    return tmp_path
+
+
+def recorded(project, file, *words, ends="", **environment):
+    """Lines that the stand-ins wrote; `ends` is what the run does."""
+    for name, more in (("python", ends), ("scontrol", "")):
+        script(project / "bin" / name, RECORDING.format(calls=project / "calls", more=more))
+    where = {"PATH": f"{project}/bin:{os.environ['PATH']}", "LAMOREL_PYTHON": "python"}
+    command = ["bash", f"slurm/{file}", *words, "rl_script_args.lr=1e-3"]
+    subprocess.run(command, cwd=project, env={**where, **environment}, check=True)
+    return (project / "calls").read_text().splitlines()
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_each_sampler_has_a_job_for_each_seed(project, sampler):
+    text = (ROOT / "slurm" / f"lamorel_{sampler}.sbatch").read_text()
+    assert "#SBATCH --array=0-7\n" in text
+    [line] = recorded(project, f"lamorel_{sampler}.sbatch", SLURM_ARRAY_TASK_ID="3")
+    assert f"--config-name local_gpu_config_{sampler} " in line
+    assert f"rl_script_args.output_dir=outputs/{sampler}/seed3 " in line
+    assert line.endswith("loading_path=null rl_script_args.seed=3 rl_script_args.lr=1e-3")
+
+
+@pytest.mark.parametrize(
+    ("file", "words", "job_name"),
+    [
+        ("lamorel_magellan.sbatch", ("online",), "lamorel_magellan.sbatch"),
+        ("lamorel_magellan.sbatch", (), "online.sl"),  # as the paper calls it: Slurm runs a copy
+    ],
+)
+def test_the_sampler_is_the_first_word_or_in_the_name_of_the_job(project, file, words, job_name):
+    [line] = recorded(project, file, *words, SLURM_JOB_NAME=job_name)
+    assert "--config-name local_gpu_config_online " in line
+
+
+def test_a_job_that_stopped_early_is_put_back_and_goes_on(project):
+    lines = recorded(project, "lamorel_random.sbatch", ends=saves(1), SLURM_JOB_ID="20041")
+    assert lines[0].startswith("python 20041 ")
+    assert lines[1] == "scontrol 20041 requeue 20041"
+    ends = "touch outputs/random/seed0/manifest.json"
+    lines = recorded(project, "lamorel_random.sbatch", ends=ends, SLURM_JOB_ID="7")
+    assert "rl_script_args.loading_path=outputs/random/seed0 " in lines[2]
+    assert len(lines) == 3
+
+
+def saves(updates):
+    """A run that stops by itself after so many updates, and notes it as a run does."""
+    folder = "outputs/random/seed0"
+    reason = f"stopped: on SIGTERM: saved 1.safetensors, update {updates}, episode 9; --resume"
+    return (
+        f"mkdir -p {folder}/checkpoints; touch {folder}/checkpoints/{updates}.safetensors; "
+        f'echo \'{{"reason": "{reason}"}}\' >> {folder}/attempts.jsonl'
+    )
+
+
+def test_a_job_that_comes_no_further_is_not_put_back_for_ever(project):
+    recorded(project, "lamorel_random.sbatch", ends=saves(0), SLURM_JOB_ID="7")
+    with pytest.raises(subprocess.CalledProcessError):
+        recorded(project, "lamorel_random.sbatch", ends=saves(0), SLURM_JOB_ID="7")
+    lines = (project / "calls").read_text().splitlines()
+    assert len([line for line in lines if line.startswith("scontrol")]) == 1
+    recorded(project, "lamorel_random.sbatch", ends=saves(3), SLURM_JOB_ID="7")
+    assert (project / "calls").read_text().splitlines()[-1].startswith("scontrol")

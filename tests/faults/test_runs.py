@@ -1,10 +1,12 @@
-"""Faults within a run: storage, numbers, memory, clock, limits, closed output; its attempts."""
+"""Faults within a run: storage, numbers, memory, clock, limits, output, links; its attempts."""
 
 import json
 import math
 import os
 import re
+import socket
 import sys
+import tempfile
 import time
 from types import SimpleNamespace
 
@@ -13,17 +15,18 @@ import torch
 
 from magellan.agent.sac import SAC
 from magellan.cli import main
-from magellan.core.errors import NotFiniteError, OutOfMemoryError, StorageError
+from magellan.core.errors import InputError, NotFiniteError, OutOfMemoryError, StorageError
 from magellan.jobs import provenance
-from magellan.jobs.checkpoint import decode
+from magellan.jobs.checkpoint import Checkpoints, decode
 from magellan.jobs.display import Progress
+from magellan.jobs.folder import FILES
 from magellan.jobs.provenance import LARGEST, Attempts
 from magellan.jobs.run import Job, train
 from magellan.jobs.stopping import END_TIME, JOB, Stopper, seconds_granted, seconds_left
 from magellan.model.files import check_backbone, model_digest
-from tests.faults.conftest import BRIEF, Killed, config, kill, os_error, refused, struck
-from tests.faults.promises import INTACT, SAME, SAVED, fault, listed
-from tests.runs import contents, refusal, stopped
+from tests.faults.conftest import BRIEF, TRAIN, Killed, config, kill, os_error, refused, struck
+from tests.faults.promises import INTACT, SAME, SAVED, UNTOUCHED, fault, listed
+from tests.runs import contents, error_line, refusal, stopped
 from tests.snippets import raising, script
 
 INTACT_THEN_SAME = f"{INTACT}, then {SAME}"
@@ -277,3 +280,68 @@ def test_a_run_goes_on_beside_hostile_attempts(goes_on, tmp_path):
     assert manifest["attempts"] == len(manifest["attempt_log"]) == 1
     assert 1 < manifest["peak_memory_mb"] <= LARGEST
     assert json.loads((tmp_path / "manifest.json").read_text()) == manifest
+
+
+CHECKPOINT = "checkpoints/00000001.safetensors"
+
+
+def link(target):
+    return lambda path: path.symlink_to(target)
+
+
+def make_socket(path):
+    with socket.socket(socket.AF_UNIX) as server, tempfile.TemporaryDirectory() as short:
+        server.bind(f"{short}/s")  # names of sockets are short
+        os.rename(f"{short}/s", path)
+
+
+KINDS = [
+    ("run.log", link("../theirs/file"), "a symbolic link"),
+    ("evaluator.jsonl", link("../theirs/file"), "a symbolic link"),
+    (f"{CHECKPOINT}.part", link("../../theirs/file"), "a symbolic link"),
+    ("checkpoints", link("../new"), "a symbolic link"),
+    (CHECKPOINT, os.mkfifo, "a named pipe"),
+    (".lock", make_socket, "a socket"),
+    ("checkpoints", lambda path: path.touch(), "a file"),
+]
+
+
+@fault(UNTOUCHED, "a link, a pipe or a socket for a file of the run", "name, make, kind", KINDS)
+def test_only_files_and_folders_of_its_own_are_used(name, make, kind, tmp_path, capsys):
+    run = tmp_path / "run"
+    (run / name).parent.mkdir(parents=True)
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs/file").write_text("precious")
+    make(run / name)
+    before = sorted(tmp_path.rglob("*"))
+    assert main([*TRAIN, "--resume", "--output", str(run)]) == 2
+    line = f"error: --output: {run / name} is {kind}; allowed at this place"
+    assert error_line(capsys).startswith(line)
+    assert sorted(tmp_path.rglob("*")) == before
+    assert contents(tmp_path / "theirs") == {"file": b"precious"}
+
+
+def test_every_name_that_a_run_leaves_is_looked_at(goes_on, tmp_path):
+    """In a folder that is itself a link, which is as good as any."""
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "run").symlink_to(tmp_path / "disk")
+    goes_on(tmp_path / "run")
+    left = {path.name for path in (tmp_path / "disk").iterdir()}
+    assert left <= {*FILES, "checkpoints"}
+
+
+WRITES = (".lock", "run.log", "attempts.jsonl", "practice.csv.part", "tensorboard")
+
+
+@pytest.mark.parametrize("name", [*WRITES, "checkpoints", f"{CHECKPOINT}.part"])
+def test_no_write_follows_a_link(name, tmp_path, monkeypatch):
+    """As if it was made after the folder was looked at."""
+    run, target = tmp_path / "run", tmp_path / "target"
+    (run / name).parent.mkdir(parents=True)
+    (run / name).symlink_to(target)
+    for check in ("check_folder", "check_sink"):
+        monkeypatch.setattr(f"magellan.jobs.run.{check}", lambda _: None)
+    monkeypatch.setattr(Checkpoints, "remove_partial", lambda _: None)
+    with pytest.raises((InputError, StorageError), match=r"cannot be written \(.*symbolic link"):
+        train(config(), run, True, "none", log=name if name == "tensorboard" else "none")
+    assert not target.exists()

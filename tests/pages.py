@@ -274,13 +274,14 @@ def scripted_map() -> str:
     return in_table(header, rows)
 
 
-def newer_samplers() -> str:
-    """The samplers of 2025 and 2026 on GRPO's prompts, minus `random`; Holm over the six."""
-    uniform, rows = prompts_success("grpo", "random"), []
-    for sampler in of("grpo_groups").experiment["samplers"]:
-        own = prompts_success("grpo_groups", sampler)
-        rows.append(([f"`{sampler}`", f"{own.mean():.3f}"], own - uniform))
-    header = ["sampler", "mean", "minus `random`", "halves of the seeds", "p, Holm over 6"]
+def on_prompts(folder: str, variant: str, base: str, columns: Sequence[str]) -> str:
+    """A study's samplers on GRPO's prompts, minus `base`, or themselves; Holm over all of them."""
+    rows = []
+    for sampler in of(folder).experiment["samplers"]:
+        own = prompts_success(folder, sampler, variant)
+        other = prompts_success("grpo", base or sampler)
+        rows.append(([f"`{sampler}`", f"{own.mean():.3f}"], own - other))
+    header = ["sampler", *columns, "halves of the seeds", f"p, Holm over {len(rows)}"]
     return in_table(header, with_tests(rows, halves=True))
 
 
@@ -307,17 +308,6 @@ def in_trl() -> str:
         rows.append([name, *cells, *(tested if name in ("`pcl`", "`plr`") else ["", ""])])
     seeds = [f"seed {seed}" for seed in own.index]
     return in_table(["sampler", *seeds, "mean", "minus `random`", "pairs above 0"], rows)
-
-
-def gated() -> str:
-    """Samplers with a gate minus the same without, on GRPO's prompts; Holm over the five."""
-    rows = []
-    for sampler in of("grpo_gate").experiment["samplers"]:
-        gate = prompts_success("grpo_gate", sampler, "spread")
-        plain = prompts_success("grpo", sampler)
-        rows.append(([f"`{sampler}`", f"{gate.mean():.3f}"], gate - plain))
-    header = ["sampler", "mean with the gate", "minus without", "halves of the seeds"]
-    return in_table([*header, "p, Holm over 5"], with_tests(rows, halves=True))
 
 
 def minus(first: Sequence[str], second: Sequence[str], split: str = "train") -> pd.Series:
@@ -634,13 +624,13 @@ def repaired() -> str:
     return finding({arm[-1]: arm for arm in REPAIRED}, **more)
 
 
-def early_impossible(folder: str, variant: str, steps: int = 20_000) -> pd.Series:
+def early_impossible(folder: str, variant: str) -> pd.Series:
     """Share of a run's first episodes that went to impossible goals: (seeds,)."""
     training, practice = (
         rows_where(of(folder).tables[name], sampler="magellan", variant=variant)
         for name in ("training", "practice")
     )
-    until = training[training["step"] <= steps].groupby("seed")["episode"].max()
+    until = training[training["step"] <= 20_000].groupby("seed")["episode"].max()
     early = practice[practice["episode"] <= practice["seed"].map(until)]
     counts = early.pivot_table("n", "seed", "category", "sum", observed=True)
     return counts["impossible"] / counts.sum(axis=1)
@@ -1082,8 +1072,12 @@ BLOCKS = {
     ("studies/experimenter", "misjudged"): misjudged,
     ("studies/grpo", "map"): scripted_map,
     ("studies/grpo", "rank"): lambda: orders_in_both_worlds("grpo", "unseen"),
-    ("studies/grpo", "newer"): newer_samplers,
-    ("studies/grpo", "gate"): gated,
+    ("studies/grpo", "newer"): lambda: on_prompts(
+        "grpo_groups", PLAIN, "random", ["mean", "minus `random`"]
+    ),
+    ("studies/grpo", "gate"): lambda: on_prompts(
+        "grpo_gate", "spread", "", ["mean with the gate", "minus without"]
+    ),
     ("studies/grpo", "trl"): in_trl,
     ("rules", "signals"): signals,
     ("rules", "exploration"): exploration,

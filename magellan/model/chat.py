@@ -12,7 +12,8 @@ import os
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -156,9 +157,9 @@ class Chat:
     def _ask_local(self, messages: Sequence[Message]) -> tuple[str, list[int]]:
         from magellan.model.loading import ChatModel
 
-        if self._local is None:
-            self._local = ChatModel(self._settings.model)
-        text, tokens = self._local.answer(messages, self._settings.tokens)
+        with _named(f"{self._section}.model"):
+            self._local = self._local or ChatModel(self._settings.model)
+            text, tokens = self._local.answer(messages, self._settings.tokens)
         return text[:LONGEST], tokens
 
     def _ask_server(self, messages: Sequence[Message]) -> tuple[str, list[int]]:
@@ -230,10 +231,17 @@ def check_chat(settings: ChatSettings, section: str, planned: bool = False) -> N
         if not os.environ.get(URL, "").startswith(("http://", "https://")):
             raise InputError(f"{key}: {shown(name)} needs an http(s) address in {URL}")
     elif name != SCRIPTED:
-        try:
+        with _named(key):
             (check_planned_backbone if planned else check_backbone)(name)
-        except InputError as error:
-            raise InputError(str(error).replace("backbone.model", key)) from None
+
+
+@contextmanager
+def _named(key: str) -> Iterator[None]:
+    """Errors of a model name this key."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(str(error).replace("backbone.model", key)) from error
 
 
 def _key(entry: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ from magellan.agent.grpo import GRPO
 from magellan.backends import make_backend
 from magellan.core.codec import stack
 from magellan.model import loading
+from magellan.model.chat import Chat, ChatSettings
 from magellan.model.loading import ChatModel, load_tokenizer
 from magellan.model.scoring_check import check_writing
 from magellan.model.settings import BackboneConfig, BackendConfig, GrpoConfig
@@ -149,7 +150,10 @@ def test_a_chat_model_that_does_not_read_the_whole_question_is_refused(template,
     tokenizer.chat_template = template
     save(tmp_path, model("gpt2", 500), tokenizer)
     question = [{"role": "system", "content": "Task"}, {"role": "user", "content": "Goal"}]
-    assert TEMPLATES[template] in refusal(ChatModel(str(tmp_path)).answer, question, 8)
+    chat = Chat(ChatSettings(model=str(tmp_path)), "proposer", str)
+    line = refusal(chat.ask, 0, question)
+    assert line.startswith("proposer.model: ")
+    assert TEMPLATES[template] in line
 
 
 ENCODERS = {

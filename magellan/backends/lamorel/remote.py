@@ -178,7 +178,7 @@ class LamorelBackend(Backend):
     def _call_all_alike(self, call: str, data: Batch | Episodes) -> Any:
         """The answer that all servers give; raises ServersDiffer if they differ."""
         answers = self._call_all(call, data)
-        if any(answer != answers[0] for answer in answers):
+        if len({*map(repr, answers)}) > 1:  # NaN, which the trainer reports, is as NaN
             raise ServersDiffer(
                 f"lamorel's servers differ after {call}: {answers}; "
                 "--resume goes on from the last checkpoint"

@@ -15,8 +15,12 @@ from typing import Any
 
 from transformers import __version__
 
+from magellan.core.errors import InputError
+
 NEW = int(__version__.split(".")[0]) >= 5
 """Whether `transformers` is 5 or later."""
+ROTARY = {"rope_theta": "rotary_emb_base", "partial_rotary_factor": "rotary_pct"}
+"""Keys of rotary positions, and their names for GPT-NeoX."""
 CONFIG, TOKENIZER = "config.json", "tokenizer_config.json"
 
 
@@ -46,7 +50,15 @@ def _translate_config(values: dict[str, Any]) -> dict[str, Any]:
     """Version 5 has a mapping for rotary positions, and calls the number format `dtype`."""
     rotary = values.get("rope_parameters")
     if isinstance(rotary, dict):
-        values.setdefault("rope_theta", rotary.get("rope_theta", 10000.0))
+        if any(isinstance(value, dict) for value in rotary.values()):
+            raise InputError(
+                "backbone.model: config.json has rope_parameters by kind of layer, which "
+                "transformers 4 does not read; allowed: the same for all layers, or transformers 5"
+            )
+        old = str(values.get("model_type")).startswith("gpt_neox")
+        for key, name in ROTARY.items():
+            if (value := {"rope_theta": 10000.0, **rotary}.get(key)) is not None:
+                values.setdefault(name if old else key, value)
         if rotary.get("rope_type", "default") != "default":
             values.setdefault("rope_scaling", rotary)
     if "dtype" in values:

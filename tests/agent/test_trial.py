@@ -172,17 +172,20 @@ def test_an_encoder_alone_is_refused_before_it_is_loaded(kind, tmp_path, monkeyp
 
 
 LINEAR = {"rope_theta": 5e5, "rope_type": "linear", "factor": 2.0}
+PART = {"rope_theta": 5e5, "partial_rotary_factor": 0.5}
 
 
 @pytest.mark.parametrize(
-    ("rotary", "older"),
+    ("kind", "rotary", "older"),
     [
-        (LINEAR, {"rope_theta": 5e5, "rope_scaling": LINEAR}),
-        ({"rope_type": "default"}, {"rope_theta": 10_000.0}),  # the usual ones are not scaled
+        ("llama", LINEAR, {"rope_theta": 5e5, "rope_scaling": LINEAR}),
+        ("llama", {"rope_type": "default"}, {"rope_theta": 1e4}),  # the usual ones are not scaled
+        ("phi", PART, PART),
+        ("gpt_neox", PART, {"rotary_emb_base": 5e5, "rotary_pct": 0.5}),
     ],
 )
-def test_with_the_older_one_names_are_those_that_it_knows(rotary, older, tmp_path):
-    values = {"rope_parameters": rotary, "dtype": "float32", "vocab_size": 7}
+def test_with_the_older_one_names_are_those_that_it_knows(kind, rotary, older, tmp_path):
+    values = {"model_type": kind, "rope_parameters": rotary, "dtype": "float32"}
     (tmp_path / "config.json").write_text(json.dumps(values))
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "TokenizersBackend"}')
     (tmp_path / "model.safetensors").write_bytes(b"weights")
@@ -193,3 +196,6 @@ def test_with_the_older_one_names_are_those_that_it_knows(rotary, older, tmp_pat
     assert config == values | older | {"torch_dtype": "float32"}
     assert tokenizer == {"tokenizer_class": "PreTrainedTokenizerFast"}
     assert not folder.exists()
+    values["rope_parameters"] = {"full_attention": rotary, "sliding_attention": LINEAR}
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    assert "rope_parameters by kind of layer" in refusal(readable(tmp_path, new=False).__enter__)

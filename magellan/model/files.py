@@ -338,9 +338,10 @@ def _check_tokenizer(folder: Path, vocabularies: list[Any]) -> None:
 
 def _largest_id(tokenizer: dict[str, Any]) -> int:
     """Largest token id of a tokenizer.json; -1 where it lists none."""
-    words = tokenizer["model"].get("vocab") or {}
-    ids = list(words.values()) if isinstance(words, dict) else [len(words) - 1]
-    added = tokenizer.get("added_tokens") or []
+    words, added = tokenizer["model"].get("vocab"), tokenizer.get("added_tokens")
+    ids = list(words.values()) if isinstance(words, dict) else []
+    ids += [len(words) - 1] if isinstance(words, list) else []
+    added = added if isinstance(added, list) else []
     ids += [token.get("id") for token in added if isinstance(token, dict)]
     return max((number for number in ids if isinstance(number, int)), default=-1)
 
@@ -351,5 +352,5 @@ def stored_words(folder: Path) -> dict[str, int]:
         return read_json_object(folder / "vocab.json")
     if not isfile(folder / "vocab.txt"):
         return {}
-    lines = (folder / "vocab.txt").read_text(encoding="utf-8").splitlines()
-    return {line: number for number, line in enumerate(lines)}
+    lines = (folder / "vocab.txt").read_text(encoding="utf-8").split("\n")
+    return {line: number for number, line in enumerate(lines) if line.strip()}  # as classes do

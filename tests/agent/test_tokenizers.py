@@ -230,6 +230,16 @@ def test_without_that_file_ids_are_those_of_words_and_merges_or_refused(family, 
         assert tokenizer(texts, add_special_tokens=False)["input_ids"] == expected
 
 
+def test_a_file_of_words_is_read_by_its_line_feeds_alone(tmp_path):
+    """As classes do; the words of Chinese BERTs have a line separator among them."""
+    folder = shutil.copytree(BACKBONES / "zoo-mini", tmp_path / "model")
+    (folder / "tokenizer.json").unlink()
+    words = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "\u2028", "goal")
+    (folder / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
+    declare(folder, "llama", "BertTokenizer")
+    assert load_tokenizer(str(folder)).convert_tokens_to_ids("goal") == 6
+
+
 def test_a_text_is_tokenised_once():
     tokenizer, tokenised = made("Llama"), []
 

@@ -330,6 +330,7 @@ put config.json auto_map '{"AutoConfig": "own.Config"}' && put config.json model
     && content own.py 'raise SystemExit("this was run")' -> custom code
 put config.json max_position_embeddings 8 -> reads 8 tokens at most | a prompt with an action has 2
 put config.json rope_parameters.rope_theta 0 -> NaN or infinity for a prompt
+put tokenizer.json model.vocab 5 && put tokenizer.json added_tokens 5 -> cannot be loaded
 """)
 
 # Names of backbones: files below `made` and the cache `hub`, name, words.

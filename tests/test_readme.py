@@ -206,9 +206,11 @@ def test_no_reading_gives_the_papers_curves():
     assert near[:3].is_monotonic_increasing
     assert f"masters the three in the paper's order, at distance {short(near['distance'])}" in words
     assert found["distance"].idxmin() == ("code", 1)
+    assert found.loc["code", "distance"].max() < found.drop("code", level=0)["distance"].min()
+    assert "The nearest so far is `code`, in\neach of its three runs" in words
     assert "None of the four readings gives the paper's curves: each has a run that" in words
-    assert f", {len(found)} of 20 runs: those known before, seeds 0 and 1 of" in words
-    assert f"which is nearest is open, {len(found)} of 20 runs" in pages.page("studies/README")
+    assert f", {len(found)} of 20 runs: those known before, seeds 0 to 2 of" in words
+    assert f"so far the code is nearest, {len(found)} of 20 runs" in pages.page("studies/README")
     often = found.index.get_level_values(0).isin(["code", "often_long"])
     for column in ("train", "impossible"):
         assert found.loc[often, column].max() < found.loc[~often, column].min()

@@ -1,5 +1,6 @@
 """Backends to compare: the same weights, read in every way that this machine can."""
 
+import itertools
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -17,7 +18,7 @@ from magellan.backends.local import LocalBackend
 from magellan.competence.learned import LearnedSettings
 from magellan.core.codec import stack
 from magellan.model import loading
-from magellan.model.backbone import GPU_BUCKET, Backbone
+from magellan.model.backbone import ADAPTERS, GPU_BUCKET, Backbone
 from magellan.model.settings import AgentConfig, BackboneConfig, BackendConfig
 from magellan.worlds.little_zoo import GoalSpace
 from tests.agent import tiny
@@ -51,7 +52,14 @@ def make(way="plain", model="zoo-mini", agent=None, four_bits=False, **backend) 
     with tiny.as_loaded() if way == "plain" else nullcontext():
         local = make_backend(BackboneConfig(**backbone), config, seed=1)
     assert isinstance(local, LocalBackend)
-    tiny.set_adapters(local.backbone, 0.1, seed=2)
+    generator = torch.Generator().manual_seed(2)
+    for name, suffix in itertools.product(ADAPTERS, ("lora_A", "lora_B")):
+        for key, parameter in local.backbone.adapter(name).items():
+            if key.endswith(suffix):
+                values = torch.empty(parameter.shape).normal_(0, 0.1, generator=generator)
+                with torch.no_grad():
+                    parameter.copy_(values)
+        local.backbone.adapter_changed(name)
     constants = {"critic_hidden": (8,), "learning_rate": 1e-3, "score": "log_prob_sum"}
     constants |= {"actor_warmup_updates": 0, "joint_update": True}
     local.start_policy(AgentConfig(**{**constants, **(agent or {})}), 0)

@@ -145,10 +145,7 @@ def replay(
     """
     config = _replay_config(run.agent.config, name, settings, backend or {})
     check_backend(config.backend)
-    check_writable(output)
-    for file in (MANIFEST, REPLAY, *(f"{table}.csv" for table in COLUMNS)):
-        if (output / file).exists():
-            raise InputError(f"--output: {output} already holds {file}; name another folder")
+    _check_output(output)
     configure_torch(config.threads, config.backend.deterministic)
     parts = estimator_parts(config, scores_candidates=False)
     sets = list(evaluated_goals(config, phases_of(config)[0], parts.goals).values())
@@ -184,6 +181,13 @@ def replay(
         "version": __version__,
     }
     _write(output, tables, description)
+
+
+def _check_output(folder: Path) -> None:
+    check_writable(folder)
+    for file in (MANIFEST, REPLAY, *(f"{table}.csv" for table in COLUMNS)):
+        if (folder / file).exists():
+            raise InputError(f"--output: {folder} already holds {file}; name another folder")
 
 
 def _replay_config(

@@ -61,6 +61,7 @@ class Episodes(Environment, Generic[EpisodeT]):
         if not is_whole(num_envs, 1):
             raise InputError(f"num_envs = {num_envs!r}: allowed are whole numbers >= 1")
         self.num_envs, self._kind = num_envs, kind
+        self._bind = inspect.signature(kind).bind
         self._rng = np.random.default_rng()
         self.episodes: list[EpisodeT] = []
         self._elapsed = np.zeros(num_envs, dtype=np.int64)
@@ -84,7 +85,7 @@ class Episodes(Environment, Generic[EpisodeT]):
         check_one_for_each(goals, which, Mapping)
         for goal in goals:
             try:
-                inspect.signature(self._kind).bind(**goal)
+                self._bind(**goal)
             except TypeError as error:
                 raise not_allowed("goals", goal, GOALS, f" ({error})") from None
         if seed is not None:

@@ -1,7 +1,9 @@
 """A curriculum draws as a run does, resumes from its state, and uses any model."""
 
+import copy
 import io
 import json
+import pickle
 import re
 from functools import partial
 
@@ -34,6 +36,10 @@ def embed(texts):
     return np.array([[word in text.split() for word in WORDS] for text in texts], float)
 
 
+def played(goals):
+    return goals % 2 == 0
+
+
 SHORT = {
     "competence": OFTEN,
     "alp_gmm": {"fit_every": 50},
@@ -54,7 +60,7 @@ def settings_of(name):
 
 def make(name, **given):
     arguments = {"embed": embed, "groups": GROUPS, "order": ["grasp", "grow"]}
-    arguments |= {"play": lambda goals: goals % 2 == 0, "settings": settings_of(name)}
+    arguments |= {"play": played, "settings": settings_of(name)}
     return Curriculum(GOALS, name, **{**arguments, **given})
 
 
@@ -93,7 +99,7 @@ def test_draws_are_those_of_a_run_that_has_the_same_outcomes(name):
 
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_a_curriculum_goes_on_where_another_stopped(name):
-    """Its state went through JSON and through `torch.load` as it is by default."""
+    """Its state goes through JSON and `torch.load` as it is by default; or a copy goes on."""
     whole = make(name)
     practise(whole, 12)
     whole.add(["grasp desk", "grow desk"], ["grasp", "grow"], ["one", "two"])
@@ -102,12 +108,14 @@ def test_a_curriculum_goes_on_where_another_stopped(name):
     file = io.BytesIO()
     torch.save(json.loads(json.dumps(whole.state_dict())), file)
     file.seek(0)
-    drawn = practise(whole, 9, seed=2)
-    again = make(name)
+    again, twin = make(name), copy.deepcopy(whole)
     again.load_state_dict(torch.load(file))
-    assert len(again) == 14
-    np.testing.assert_array_equal(practise(again, 9, seed=2), drawn)
-    np.testing.assert_array_equal(again.probabilities(), whole.probabilities())
+    other = pickle.loads(pickle.dumps(whole))  # noqa: S301 (as Ray does)
+    drawn = practise(whole, 9, seed=2)
+    for one in (again, twin, other):
+        assert len(one) == 14
+        np.testing.assert_array_equal(practise(one, 9, seed=2), drawn)
+        np.testing.assert_array_equal(one.probabilities(), whole.probabilities())
 
 
 @pytest.mark.parametrize("name", ["online", "learnability", "magellan"])

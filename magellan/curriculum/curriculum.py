@@ -85,6 +85,8 @@ class Curriculum:
         solved: float = 1.0,
         keys: Sequence[str] | None = None,
     ) -> None:
+        given = (goals, sampler, embed, seed, groups, impossible, settings, play, order, solved)
+        self._given = (*given, keys)
         self._config = run_config(sampler, seed, settings or {})
         named = {"groups": groups, "order": order, "impossible": impossible}
         for argument, listed in named.items():
@@ -122,6 +124,10 @@ class Curriculum:
         parts = EstimatorParts(self._space, streams, head_seed, self._backend)
         self._estimators = Estimators(self._config, parts)
         self.sampler = self._estimators.start_sampler(sampler, self._space, self._rng)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy and pickle, as for a process of Ray, as the arguments and the state."""
+        return _again, (self._given, self.state_dict())
 
     def __len__(self) -> int:
         return len(self._goals)
@@ -426,3 +432,10 @@ class Curriculum:
             plays = type(estimator).goals_to_evaluate is not base
             if plays and self._play is None:
                 raise InputError(f"play: none given; the estimator {name} of {sampler} needs it")
+
+
+def _again(given: tuple[Any, ...], state: Mapping[str, Any]) -> Curriculum:
+    """Return the curriculum of these arguments, in this state."""
+    curriculum = Curriculum(*given)
+    curriculum.load_state_dict(state)
+    return curriculum

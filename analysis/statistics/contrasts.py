@@ -221,9 +221,12 @@ def compare(
     compared, known = [], []
     for text in contrasts:
         terms = parse(text)
-        key = sorted((t.sign, t.algorithm(results), t.goal_space, t.estimator) for t in terms)
-        if key in known:
-            raise InputError(f"{text!r} is given twice; allowed: different contrasts")
+        for sign in (-1, 1):  # a difference the other way round is the same test
+            key = sorted(
+                (sign * t.sign, t.algorithm(results), t.goal_space, t.estimator) for t in terms
+            )
+            if key in known:
+                raise InputError(f"{text!r} is given twice; allowed: different contrasts")
         known.append(key)
         for space, split in itertools.product(_spaces(results, text, terms), splits):
             sides = [scores(results, term, of, split, space) for term in terms]

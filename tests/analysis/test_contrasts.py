@@ -239,6 +239,7 @@ def test_tables_are_whole_where_a_split_has_fewer_tests():
         (["online/small"], "not all terms have runs; allowed: online/whole, magellan/whole, "),
         (["magellan", "magellan"], "'magellan' is given twice"),
         (["magellan/whole", "magellan"], "'magellan' is given twice"),
+        (["magellan - online", "online - magellan"], "'online - magellan' is given twice"),
         (["magellan:best", "--of", "error"], "magellan: error needs one estimator; allowed: "),
         (["magellan:learned"], "allowed with --of error and --of collapse"),
         (["magellan", "--against", "observed"], "allowed with --of error"),

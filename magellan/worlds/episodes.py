@@ -122,7 +122,7 @@ class Episodes(Environment, Generic[EpisodeT]):
         """Return the actions of the environments that are stepped; check all of them."""
         if not self.episodes:
             raise ResetNeeded(NOT_BEGUN)
-        actions = np.asarray(actions)
+        actions = as_array(actions)
         if actions.shape != (self.num_envs,) or actions.dtype.kind not in "iu":
             raise InputError(f"actions: allowed is an int array of shape ({self.num_envs},)")
         chosen = {}
@@ -196,8 +196,10 @@ def check_sizes(state: Mapping[str, Any], keys: Iterable[str], num_envs: int) ->
             )
 
 
-def check_one_for_each(goals: Sequence[Any], which: Sequence[int], kind: type) -> None:
+def check_one_for_each(goals: Any, which: Sequence[int], kind: type) -> None:
     """Raise InputError unless there is a goal, of this type, for each reset environment."""
+    if not isinstance(goals, Sequence | np.ndarray):
+        raise not_allowed("goals", goals, "a list of them")
     if len(goals) != len(which):
         raise InputError(
             f"goals: {len(goals)} given, allowed is one for each of {len(which)} resets"
@@ -209,10 +211,20 @@ def check_one_for_each(goals: Sequence[Any], which: Sequence[int], kind: type) -
 
 def check_options(options: dict[str, Any] | None, allowed: Sequence[str]) -> dict[str, Any]:
     """Return the options of a reset; InputError if one is unknown."""
+    if not isinstance(options, Mapping | None):
+        raise not_allowed("options", options, f"None, or a dict of {', '.join(allowed)}")
     for key in options or {}:
         if key not in allowed:
             raise InputError(f"options: {key!r} is unknown; allowed are {', '.join(allowed)}")
     return options or {}
+
+
+def as_array(values: Any) -> np.ndarray:
+    """Return an array of values; an empty one of objects where rows differ in length."""
+    try:
+        return np.asarray(values)
+    except ValueError:
+        return np.empty(0, dtype=object)
 
 
 def selected(reset_mask: Any, num_envs: int, begun: bool) -> list[int]:
@@ -221,7 +233,7 @@ def selected(reset_mask: Any, num_envs: int, begun: bool) -> list[int]:
     reset_mask: bool (num_envs,); None: all.
     begun: whether there was a reset before.
     """
-    mask = np.ones(num_envs, dtype=bool) if reset_mask is None else np.asarray(reset_mask)
+    mask = np.ones(num_envs, dtype=bool) if reset_mask is None else as_array(reset_mask)
     if mask.shape != (num_envs,) or mask.dtype != bool:
         raise InputError(f"reset_mask: allowed is a bool array of shape ({num_envs},)")
     if not begun and not mask.all():

@@ -162,8 +162,11 @@ def test_an_episode_that_has_ended_takes_no_step_until_it_is_reset(doors, name):
         assert not outcome[:, np.array(actions) == -1].any()
     env.reset(options={"reset_mask": first == 0, "goals": [goals.goal(0)]})
     env.step(first)
-    for bad in ([0], [99, -1, -1], [-2, -1, -1], [0.0, -1, -1], [[0, -1, -1]]):
-        assert "action" in refusal(env.step, np.array(bad))
+    for bad in ([0], [99, -1, -1], [-2, -1, -1], [0.0, -1, -1], [[0, -1, -1]], [[0], [0, 1], 0]):
+        assert "action" in refusal(env.step, bad)
+    for key, value in (("goals", 5), ("goals", iter("a")), ("reset_mask", [[True], [True, False]])):
+        assert re.match(f"{key}.* allowed", refusal(env.reset, options={key: value}))
+    assert re.match(r"options: 5 is not allowed", refusal(env.reset, options=5))
 
 
 @pytest.mark.parametrize("name", ["30", "101-1", "0-0", "30-x"])

@@ -17,7 +17,6 @@ from magellan.model.chat import KEY, NAME, URL, Chat
 from magellan.samplers import SAMPLERS
 from magellan.samplers.conformance import TEN_GOALS, make
 from magellan.samplers.proposals import COUNTED, read, scripted
-from tests.pages import between_markers, page
 from tests.runs import config, refusal, tables, trained
 from tests.samplers.few_goals import outcomes
 
@@ -74,18 +73,6 @@ def test_a_bad_answer_is_counted_and_has_no_effect(answer, kinds, counted, monke
     counts = dict(zip(COUNTED, sampler._choice._rule.counts[0].tolist(), strict=True))
     assert {name: n for name, n in counts.items() if n and name != "next"} == counted
     assert json.loads(json.dumps(sampler.chat.entries[1]))["answer"] == answer
-
-
-def test_the_page_lists_the_bad_answers():
-    told = {"kept": "the last proposals go on", "unread": "lines unread"}
-    told |= {"unknown": "names unknown", "dropped": "proposals dropped"}
-    cases = {}
-    for case, _, _, counted in BAD:
-        words = [told[n] if n == "kept" else f"{told[n]}: {count}" for n, count in counted.items()]
-        cases.setdefault("; ".join(words) or "read", []).append(case)
-    rows = [f"| {'; '.join(listed)} | {words} |" for words, listed in cases.items()]
-    table = "\n".join(["| what comes | what happens |", "|---|---|", *rows])
-    assert between_markers("bad answers", page("studies/experimenter")) == table
 
 
 def test_a_goal_is_found_by_its_line_then_its_instruction_then_the_nearest(monkeypatch):

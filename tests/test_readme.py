@@ -202,15 +202,21 @@ def test_no_reading_gives_the_papers_curves():
     failing = found["grow_herbivore"].isna()
     assert failing.groupby(level=0).any().tolist() == [True] * 4
     words = page("readings")
-    near = found.loc["code", 1]
+    near, means = found.loc["code", 1], found["distance"].groupby(level=0).mean()
     assert near[:3].is_monotonic_increasing
     assert f"masters the three in the paper's order, at distance {short(near['distance'])}" in words
     assert found["distance"].idxmin() == ("code", 1)
+    assert found["grow_herbivore"].notna().sum() == 1
     assert found.loc["code", "distance"].max() < found.drop("code", level=0)["distance"].min()
-    assert "The nearest so far is `code`, in\neach of its three runs" in words
+    assert found.groupby(level=0).size().tolist() == [4] * 4
+    one, *others = (short(means[name]) for name in ("code", "seldom_short", "often_long", "text"))
+    told = (
+        f"at a mean distance of {one}; `seldom_short` has\n{others[0]}, `often_long` {others[1]}, "
+    )
+    assert told + f"the text {others[2]}. Each of its four runs is nearer than any of" in words
     assert "None of the four readings gives the paper's curves: each has a run that" in words
-    assert f", {len(found)} of 20 runs: those known before, seeds 0 to 2 of" in words
-    assert f"so far the code is nearest, {len(found)} of 20 runs" in pages.page("studies/README")
+    assert f", {len(found)} of 20 runs: all of the four readings, five known before" in words
+    assert f"the code is nearest, {len(found)} of 20 runs" in pages.page("studies/README")
     often = found.index.get_level_values(0).isin(["code", "often_long"])
     for column in ("train", "impossible"):
         assert found.loc[often, column].max() < found.loc[~often, column].min()

@@ -35,7 +35,6 @@ def experiment_table() -> str:
 
 
 def run_tables() -> str:
-    """Keys of `overrides`: a list per section."""
     schema = run_model().model_json_schema()
     presets = [resolve_run(name, []).model_dump(mode="json") for name in LISTED]
     common, registered = [], [REGISTERED]

@@ -175,11 +175,6 @@ def separated() -> str:
     return in_table([*header, "carnivores", "dormant on carnivores, first", "last"], rows)
 
 
-def named(algorithm: Algorithm) -> str:
-    """`sampler`, or `sampler/variant` where the experiment has variants."""
-    return f"`{algorithm.sampler if algorithm.variant == PLAIN else '/'.join(algorithm)}`"
-
-
 def runs_one_by_one(folder: str) -> str:
     """A row for each run: success over training, and when it masters each category, or its end.
 
@@ -189,6 +184,7 @@ def runs_one_by_one(folder: str) -> str:
     papers = [f"{at:,}" for at in (settings(results).paper_mastery or {}).values()]
     rows = [["paper, MAGELLAN", "0", "", "", *papers]] if papers else []
     for algorithm in results.algorithms_in("25k"):
+        name = algorithm.sampler if algorithm.variant == PLAIN else "/".join(algorithm)
         areas = [success(folder, *algorithm, split) for split in SPLITS]
         mastered = times(folder, *algorithm).values()
         ends = success_curves(results, algorithm, "25k", "train")[..., -1]
@@ -196,7 +192,7 @@ def runs_one_by_one(folder: str) -> str:
             cells = [f"{area[seed]:.2f}" for area in areas]
             for end, (at, flags) in zip(ends[place], mastered, strict=True):
                 cells.append(f"{at[place]:,.0f}" if flags[place] else f"never; {end:.2f}")
-            rows.append([named(algorithm), str(seed), *cells])
+            rows.append([f"`{name}`", str(seed), *cells])
     header = ["sampler", "seed", "success over training", "unseen goals", "grasping mastered"]
     return in_table([*header, "plants", "herbivores", "carnivores"], rows)
 
@@ -241,11 +237,6 @@ def success(folder: str, sampler: str, variant: str = "base", split: str = "trai
     return run_means(results, algorithm, space, split)
 
 
-def prompts_success(folder: str, sampler: str, variant: str = PLAIN) -> pd.Series:
-    """Mean success of each GRPO run on held-out prompts, by seed: (seeds,)."""
-    return success(folder, sampler, variant, "unseen")
-
-
 def on_both(arms: Arms) -> dict[str, dict[str, pd.Series]]:
     """Split -> name -> mean success over training of each run, by seed."""
     return {split: {name: success(*arm, split) for name, arm in arms.items()} for split in SPLITS}
@@ -258,7 +249,6 @@ PRACTISED = {
     "length_1_3": "lengths 1 to 3",
     "staircase": "staircase: 1 and 2, then 2 and 3, then 3 and 4",
 }
-"""Variants of `grpo_learner`: what they practise."""
 
 
 def scripted_map() -> str:
@@ -267,7 +257,7 @@ def scripted_map() -> str:
     for variant, words in PRACTISED.items():
         algorithm, space = Algorithm("scripted", variant), results.goal_spaces[0]
         curves = success_curves(results, algorithm, space, "unseen").mean(axis=1)  # seeds, moments
-        means = prompts_success("grpo_learner", *algorithm)
+        means = success("grpo_learner", *algorithm, "unseen")
         moments = [*curves[:, [1, 3, 6, 10]].T, means]
         rows.append([words, *(", ".join(f"{each:.3f}"[1:] for each in pair) for pair in moments)])
     header = ["practice", "20,000 tokens", "60,000", "120,000", "200,000", "mean over training"]
@@ -278,15 +268,11 @@ def on_prompts(folder: str, variant: str, base: str, columns: Sequence[str]) -> 
     """A study's samplers on GRPO's prompts, minus `base`, or themselves; Holm over all of them."""
     rows = []
     for sampler in of(folder).experiment["samplers"]:
-        own = prompts_success(folder, sampler, variant)
-        other = prompts_success("grpo", base or sampler)
+        own = success(folder, sampler, variant, "unseen")
+        other = success("grpo", base or sampler, PLAIN, "unseen")
         rows.append(([f"`{sampler}`", f"{own.mean():.3f}"], own - other))
     header = ["sampler", *columns, "halves of the seeds", f"p, Holm over {len(rows)}"]
     return in_table(header, with_tests(rows, halves=True))
-
-
-EMPTY = {"none": "as above", "empty": "with empty steps"}
-"""Variants of `grpo_steps`."""
 
 
 def in_trl() -> str:
@@ -298,8 +284,8 @@ def in_trl() -> str:
     area = np.trapezoid(curves, at, axis=1) / (at[-1] - at[0])
     means = pd.Series(area, curves.index)
     arms = {f"`{sampler}`": means[sampler] for sampler in ("random", "pcl", "plr")}
-    for variant, words in EMPTY.items():
-        arms[f"`random` here, {words}"] = prompts_success("grpo_steps", "random", variant)
+    for variant, words in (("none", "as above"), ("empty", "with empty steps")):
+        arms[f"`random` here, {words}"] = success("grpo_steps", "random", variant, "unseen")
     rows = []
     for name, own in arms.items():
         values = own - means["random"]
@@ -310,14 +296,9 @@ def in_trl() -> str:
     return in_table(["sampler", *seeds, "mean", "minus `random`", "pairs above 0"], rows)
 
 
-def minus(first: Sequence[str], second: Sequence[str], split: str = "train") -> pd.Series:
-    """Mean success of an arm minus that of another: (seeds,)."""
-    return success(*first, split) - success(*second, split)
-
-
 def lead(folder: str, other: str, variant: str, split: str) -> pd.Series:
-    """MAGELLAN minus another sampler in a variant: (seeds,)."""
-    return minus((folder, "magellan", variant), (folder, other, variant), split)
+    own, others = (success(folder, name, variant, split) for name in ("magellan", other))
+    return own - others
 
 
 OTHERS = [*itertools.product(("random", "online", "ek_online"), SPLITS)]
@@ -389,7 +370,6 @@ MASTER = "master grasping, plants, herbivores, carnivores"
 
 
 def masteries(*arm: str) -> str:
-    """How many runs `MASTER`."""
     return ", ".join(str(flags.sum()) for _, flags in times(*arm).values())
 
 
@@ -528,7 +508,6 @@ WITHOUT_GROUPS = ("pcl", "fast_slow", "alp_gmm", "regions")
 
 
 def long_arms() -> Arms:
-    """The rules of the long study."""
     return {one.sampler: ("rules_long", *one) for one in of("rules_long").algorithms}
 
 
@@ -548,7 +527,6 @@ def long_rules() -> str:
 
 
 def long_tests() -> str:
-    """The eighteen tests of the third question."""
     pairs = [(rule, other) for other in ("magellan", "random") for rule in WITHOUT_GROUPS]
     return pairs_tested(on_both(long_arms()), [*pairs, ("adarft", "ek_online")])
 
@@ -570,11 +548,9 @@ def pairs_tested(
 
 
 FRONTIER = {"frontier": "base", "frontier, one kind": "one_kind"}
-"""Name in the fifth question's tables -> variant."""
 
 
 def frontier_arms() -> Arms:
-    """The fifth question's rules and those beside them."""
     own: Arms = {name: ("frontier", "frontier", variant) for name, variant in FRONTIER.items()}
     goals = ("samplers_settings", "ek_online", "explore_goals")
     return {**long_arms(), "ek_online, goals": goals, **own}
@@ -595,7 +571,6 @@ def frontier() -> str:
 
 
 def frontier_tests() -> str:
-    """The eight tests of the fifth question."""
     others = ("magellan", "pcl", "ek_online", "frontier, one kind")
     return pairs_tested(on_both(frontier_arms()), [("frontier", other) for other in others])
 
@@ -637,8 +612,8 @@ def early_impossible(folder: str, variant: str) -> pd.Series:
 
 
 def repaired_tests() -> str:
-    """The arm minus its base, on both splits; Holm over the two."""
-    rows = [([split], minus(*REPAIRED, split)) for split in SPLITS]
+    new, base = (on_both({"arm": arm}) for arm in REPAIRED)
+    rows = [([split], new[split]["arm"] - base[split]["arm"]) for split in SPLITS]
     header = ["goals", "`p05` minus `base`", "halves of the seeds", "p, Holm over 2"]
     return in_table(header, with_tests(rows, halves=True))
 
@@ -687,12 +662,8 @@ def readings() -> pd.DataFrame:
 
 
 def read() -> str:
-    """Every run of every reading."""
-    names = zip(
-        ("grasping mastered", "plants", "herbivores"),
-        settings(of("paper_small")).paper_mastery.values(),
-        strict=False,  # the paper's carnivores are not judged
-    )
+    *papers, _ = settings(of("paper_small")).paper_mastery.values()  # carnivores are not judged
+    names = zip(("grasping mastered", "plants", "herbivores"), papers, strict=True)
     header = ["reading, seed", *(f"{name} (paper: {at:,})" for name, at in names), "distance"]
     header += ["progress on impossible goals", "error, training goals", "unseen goals"]
     rows = []
@@ -703,7 +674,6 @@ def read() -> str:
     return in_table(header, rows)
 
 
-SHARED_STEPS = 64_000
 SPACES = {
     "0": "0-4000-800-160-32",
     ".5": "4992-4000-800-160-32",
@@ -736,7 +706,7 @@ def at_share(share: str, sampler: str) -> dict[int, tuple[np.ndarray, list[np.nd
     for place, seed in enumerate(results.seeds_of(*where)):
         if seed in of("share").experiment["seeds"]:
             units = [steps[place, 0], practised_until(counts.loc[seed], episodes[place, 0]).sum(1)]
-            until = units[0] <= SHARED_STEPS
+            until = units[0] <= 64_000
             runs[seed] = curves[place][:, until], [unit[until] for unit in units]
     return runs
 
@@ -775,10 +745,6 @@ def shared_test() -> str:
     return in_table(header, with_tests([(["at equal steps"], last - first)], halves=True))
 
 
-DOSED_FROM = 56_000
-"""Environment steps after which the arms of `dose` differ."""
-
-
 def dosed() -> str:
     """What the runs of each arm master, and their practice and success after the arms part."""
     results, rows = of("dose"), []
@@ -798,7 +764,7 @@ def dosed() -> str:
 def late_success(arm: str, category: str) -> pd.Series:
     """Mean success of each run on training goals once the arms of `dose` differ: (seeds,)."""
     table = of("dose").table("evaluation", variant=arm, split="train", category=category)
-    return table[table["step"] > DOSED_FROM].groupby("seed")["success"].mean()
+    return table[table["step"] > 56_000].groupby("seed")["success"].mean()
 
 
 def dosed_tests() -> str:
@@ -816,13 +782,11 @@ def of(folder: str) -> store.Results:
 
 
 def begun(results: store.Results, until: float) -> store.Results:
-    """The first episodes of runs."""
     tables = {name: rows[rows["episode"] <= until] for name, rows in results.tables.items()}
     return store.Results(tables, results.manifest)
 
 
 OBSERVERS = ["random:learned - random:per_goal", "random:learned - random:expert_buckets"]
-"""MAGELLAN's estimator against each other one."""
 
 
 def gaps(folder: str, until: float = np.inf) -> list[contrasts.Compared]:
@@ -985,24 +949,18 @@ def doses() -> str:
     return in_table(["practice counted", "limits", "below", "between", "above"], rows)
 
 
-def verdicts() -> str:
-    listed = claims.load()
-    return printing.render(claims.to_tables(listed, claims.judge(listed, REFERENCE)))
-
-
 def layers() -> str:
     """Mermaid diagram of the packages: who imports whom, without lines that others imply."""
     edges: dict[str, set[str]] = {}
-    files = sorted(path for part in ("magellan", "analysis") for path in (ROOT / part).rglob("*"))
-    for path in (path for path in files if path.suffix == ".py"):
+    roots = [ROOT / part for part in ("magellan", "analysis")]
+    for path in sorted(path for root in roots for path in root.rglob("*.py")):
         room = ".".join(path.relative_to(ROOT).with_suffix("").parts[:2])
         if room.count(".") == 1 and not room.endswith("__"):
             code = re.sub(
                 r"^if TYPE_CHECKING:\n(?:(?:    .*)?\n)+", "", path.read_text("utf-8"), flags=re.M
             )
             names = re.findall(r"^ *(?:from|import) ((?:magellan|analysis)\.\w+)", code, flags=re.M)
-            targets = set(names)
-            edges.setdefault(room, set()).update(targets - {room, "magellan.core"})
+            edges.setdefault(room, set()).update({*names} - {room, "magellan.core"})
     edges.pop("magellan.core")
     edges = {room: targets & edges.keys() for room, targets in edges.items()}
     below: dict[str, set[str]] = {}
@@ -1091,7 +1049,9 @@ BLOCKS = {
     ("estimation", "impossible"): lambda: errors_by_practice(
         "impossible", "few", "many", "impossible"
     ),
-    ("claims", "claims"): verdicts,
+    ("claims", "claims"): lambda: printing.render(
+        claims.to_tables(claims.load(), claims.judge(claims.load(), REFERENCE))
+    ),
     ("again", "goal change"): lambda: by_families(
         "goal_change",
         "on the new goals",

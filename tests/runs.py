@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,6 @@ def config(sampler: str = "magellan", **layer) -> RunConfig:
 
 
 def trained(run: RunConfig, folder: Path, start: Path | None = None) -> Path:
-    """Train a run without interruption; return its folder."""
     train(run, folder, resume=False, progress="none", start=start)
     return folder
 
@@ -62,7 +62,6 @@ def rows(folder: Path, table: str) -> list[dict]:
 
 
 def tables(folder: Path) -> dict[str, bytes]:
-    """The tables of every run."""
     return {name: (folder / f"{name}.csv").read_bytes() for name in COLUMNS if name not in OPTIONAL}
 
 
@@ -93,11 +92,15 @@ def forge(path: Path, where: str, value: Any) -> None:
 
 
 def refusal(call, *arguments, **named) -> str:
-    """The one-line error of a refused call."""
     with pytest.raises(InputError) as caught:
         call(*arguments, **named)
     assert "\n" not in str(caught.value)
     return str(caught.value)
+
+
+def refuses(words: str, call, *arguments, **named) -> None:
+    """A call is refused with an error in which these words, a regular expression, are."""
+    assert re.search(words, line := refusal(call, *arguments, **named)), line
 
 
 def error_line(capsys: pytest.CaptureFixture[str]) -> str:

@@ -40,7 +40,6 @@ def raising(error: BaseException) -> Callable[..., Any]:
 
 
 def script(path: Path, text: str) -> str:
-    """An executable file for the shell; its path."""
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
     return str(path)

@@ -10,12 +10,12 @@ import torch
 from transformers import AutoTokenizer, LlamaForCausalLM, modeling_utils
 from transformers.integrations import hub_kernels
 
-from magellan.core.errors import InputError
 from magellan.model import files
 from magellan.model.files import check_backbone, is_to_be_made, model_digest, number_of_parameters
 from magellan.model.loading import load_model, load_tokenizer
 from magellan.model.saving import is_encoder_decoder
 from magellan.pretraining import smollm2
+from tests.runs import refuses
 from tests.snippets import raising
 
 ZOO_MINI = files.BACKBONES / "zoo-mini"
@@ -94,14 +94,12 @@ def test_a_model_that_is_not_made_yet_is_planned_but_not_read(places):
     assert is_to_be_made("smollm2-135m")
     files.check_planned_backbone("smollm2-135m")
     assert number_of_parameters("smollm2-135m") == files.BUILT_MODELS["smollm2-135m"].parameters
-    with pytest.raises(InputError, match="snakemake backbone_smollm2"):
-        check_backbone("smollm2-135m")
+    refuses("snakemake backbone_smollm2", check_backbone, "smollm2-135m")
     folder = places / "made" / "smollm2-135m"
     shutil.copytree(ZOO_MINI, folder)
     assert not is_to_be_made("smollm2-135m")
     (folder / "config.json").unlink()
-    with pytest.raises(InputError, match=r"no config\.json"):
-        files.check_planned_backbone("smollm2-135m")
+    refuses(r"no config\.json", files.check_planned_backbone, "smollm2-135m")
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from magellan.core.errors import InputError, JobError, OutOfMemoryError, printab
 from magellan.jobs.log import RunLog
 from magellan.tools import commands
 from magellan.worlds.little_zoo import parse_goal_space
+from tests.runs import refuses
 from tests.snippets import ROOT, raising, run_program
 
 
@@ -145,8 +146,7 @@ def test_each_run_can_draw_its_own_goals() -> None:
 
     assert seeds() == [7]
     assert seeds(phases=[{"until": 5, "goals": {"seed": 3}}, {"seed": 9}]) == [3, 7]
-    with pytest.raises(InputError, match=r"goals\.seed"):
-        seeds(goals={"seed": "each"})
+    refuses(r"goals\.seed", seeds, goals={"seed": "each"})
 
 
 def test_help_states_the_default():

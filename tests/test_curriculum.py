@@ -13,11 +13,10 @@ import torch
 
 from magellan.competence import ESTIMATORS, Outcomes
 from magellan.config import run_model
-from magellan.core.errors import InputError
 from magellan.curriculum import Curriculum, group_advantages
 from magellan.samplers import SAMPLERS
 from tests.agent.tiny import close, in_float64
-from tests.runs import refusal
+from tests.runs import refusal, refuses
 from tests.snippets import run_program
 
 OFTEN = {"refresh": 4, "delay": 4, "batch_size": 16, "learning_rate": 1e-2}
@@ -211,8 +210,7 @@ def test_too_many_goals_are_refused_and_nothing_changes(name):
 
 def test_goals_that_a_model_cannot_read_are_not_added():
     curriculum = Curriculum(PROMPTS[:2], embed="zoo-mini", settings={"competence": OFTEN})
-    with pytest.raises(InputError, match=r"^goals: .* has a tokenizer that does not know 'zebra'"):
-        curriculum.add(["Goal: Grow zebra"])
+    refuses("^goals: .* tokenizer that does not know 'zebra'", curriculum.add, ["Goal: Grow zebra"])
     assert len(curriculum) == len(curriculum.probabilities()) == 2
 
 
@@ -280,8 +278,7 @@ OTHERS = {
 def test_a_state_names_what_it_was_made_with(line):
     state = make("magellan").state_dict()
     begin = "^curriculum: a state of magellan is not allowed: .*" + re.escape(line)
-    with pytest.raises(InputError, match=begin):
-        make("magellan", **OTHERS[line]).load_state_dict(state)
+    refuses(begin, make("magellan", **OTHERS[line]).load_state_dict, state)
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
@@ -299,16 +296,14 @@ def test_a_refused_state_changes_nothing(name):
             unread = part == "estimators" and not curriculum._estimators.by_name
             if unread or (part == "episodes" and wrong == 3.5):
                 continue
-            with pytest.raises(InputError, match=r"^\w+: "):
-                curriculum.load_state_dict({**state, part: wrong})
+            refuses(r"^\w+: ", curriculum.load_state_dict, {**state, part: wrong})
     np.testing.assert_array_equal(practise(curriculum, 6, seed=2), practise(twin, 6, seed=2))
     np.testing.assert_array_equal(curriculum.probabilities(), twin.probabilities())
 
 
 @pytest.mark.parametrize("line", CASES)
 def test_bad_input_is_one_clear_line(line):
-    with pytest.raises(InputError, match="^" + re.escape(line)):
-        CASES[line]()
+    refuses("^" + re.escape(line), CASES[line])
 
 
 def test_hidden_states_of_a_text_do_not_depend_on_its_batch_or_a_padding_token():
@@ -610,8 +605,7 @@ def test_a_goal_drawn_twice_has_two_groups_of_answers():
 
     assert curriculum.admitted(goals, rewards, gate, draws).nonzero()[0].tolist() == [4, 5, 6, 7]
     assert seen == [[0, 0, 1]]
-    with pytest.raises(InputError, match=r"^outcomes: shapes of goals, draws"):
-        curriculum.admitted(goals, rewards, draws=[0, 1])
+    refuses(r"^outcomes: shapes of goals, draws", curriculum.admitted, goals, rewards, draws=[0, 1])
 
 
 def test_tensors_single_values_and_masks_are_read_everywhere():

@@ -19,8 +19,8 @@ from magellan.config import (
 )
 from magellan.config.identity import GENERATION, MATTERS_IF
 from magellan.config.resolve import RETIRED
-from magellan.core.errors import InputError
 from magellan.worlds.little_zoo.goals import canonical_name, parse_goal_space
+from tests.runs import refuses
 
 DEFAULTS = Path(__file__).parent / "data" / "defaults.json"
 COMMITTED = Path(__file__).parents[1] / "results" / "reference"
@@ -177,8 +177,7 @@ def test_a_retired_key_with_a_value_that_is_gone_is_refused(key):
     values, (section, name) = run().model_dump(mode="json"), key.split(".")
     values[section][name] = "other"
     message = f"old: config.{key}: 'other' is not an option of .*; allowed: {RETIRED[key]!r}$"
-    with pytest.raises(InputError, match=message):
-        stored_config(values, identity(run()), (), Path("old"))
+    refuses(message, stored_config, values, identity(run()), (), Path("old"))
 
 
 CANONICAL = {"25.0k": "25k", "20000-4000-800-160-32": "25k", "1000k": "1M", "393": "392"}

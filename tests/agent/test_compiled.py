@@ -56,7 +56,6 @@ def test_what_is_not_finite_is_seen(bad):
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
-    """An empty cache of this test's own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return cache_folder()
 

@@ -26,7 +26,6 @@ def llama(width, inner, heads, keys, head_dim):
 
 MODELS = {
     "llama": ("llama", THREE),
-    "grouped": ("llama", {**THREE, "num_key_value_heads": 2}),
     "one layer": ("llama", {"num_hidden_layers": 1}),
     "odd": llama(21, 37, heads=3, keys=3, head_dim=6),
     "odd groups": llama(36, 50, heads=6, keys=2, head_dim=10),
@@ -90,7 +89,6 @@ def make_backbone(path, **settings):
 
 
 def random_batch(seed):
-    """States of many lengths, one of them twice."""
     states = tiny.random_states(seed, 9, words=6, longest=8)
     return PackedBatch(*stack([*states, states[0]]))
 
@@ -214,7 +212,6 @@ def scores(backbone, states):
 
 
 def test_a_state_is_computed_once_and_room_changes_no_number(folder):
-    """Also where states are forgotten, and computed again."""
     every = [batch(make(folder), *part) for part in (STATES, MORE, STATES, (*MORE, *STATES))]
     results = []
     for room in (2000, 0):

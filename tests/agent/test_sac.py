@@ -132,9 +132,7 @@ def test_target_entropies_and_where_they_move_the_temperature(rule, expected):
 def test_actor_learns_the_action_with_the_larger_value(joint, seed):
     """Of five actions of one state "Go to water" alone is good.
 
-    Holds for any rounding: where nothing saturates early, nothing decides by a last bit. The policy
-    starts near uniform (log-probabilities; sums of raw logits start at 0 and 1), rests until the
-    critic is fitted, and its best has entropy: e^10 / (e^10 + 4) = 0.9998 on water.
+    For any rounding: it starts near uniform, and at its best has e^10 / (e^10 + 4) on water.
     """
     settings = {"temperature": "fixed", "temperature_initial": 0.1, "actor_warmup_updates": 60}
     agent = make_agent(seed, 1e-3, score="log_prob_sum", joint_update=joint, **settings)

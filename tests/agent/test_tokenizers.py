@@ -29,6 +29,7 @@ from magellan.worlds import WORLDS
 from magellan.worlds.little_zoo.goals import GoalSpace
 from tests.agent import tiny
 from tests.agent.tiny import PROMPTS, close, features_of, in_float64, needs_compiler
+from tests.runs import refuses
 
 # Of several lengths and numbers; some begin alike, one is the beginning of another, two are equal.
 LION = ("Grasp", "Go to lion", "Go to lion seed", "Go to baby lion", "Go to carrot seed")
@@ -242,17 +243,11 @@ def test_a_file_of_words_is_read_by_its_line_feeds_alone(tmp_path):
 
 def test_a_text_is_tokenised_once():
     tokenizer, tokenised = made("Llama"), []
-
-    def count(texts, **options):
-        tokenised.extend(texts)
-        return tokenizer(texts, **options)
-
-    codec, forgetful = Codec(count), Codec(tokenizer, remember=2)
-    for _ in range(2):
-        encoded, expected = ([*map(list, coder.encode(PROMPTS))] for coder in (forgetful, codec))
-        assert encoded == expected
-        forgetful.encode(["Grasp", "Go to water"])
-    assert tokenised == list(PROMPTS)
+    codec = Codec(lambda texts, **options: tokenised.extend(texts) or tokenizer(texts, **options))
+    forgetful = Codec(tokenizer, remember=2)
+    for texts in (PROMPTS, ["Grasp", "Go to water"], PROMPTS):
+        assert [*map(list, forgetful.encode(texts))] == [*map(list, codec.encode(texts))]
+    assert tokenised == [*PROMPTS, "Grasp", "Go to water"]
 
 
 def test_more_actions_than_can_be_numbered_are_refused():
@@ -260,16 +255,16 @@ def test_more_actions_than_can_be_numbered_are_refused():
     codec = Codec(made("Llama"))
     (state,) = codec.pack(["Action: "], [["Grasp"] * 127])
     assert state.segments.max() == 127
-    with pytest.raises(InputError, match=r"128 actions is not allowed: .* at most 127"):
-        codec.pack(["Action: "] * 2, [["Grasp"], ["Grasp"] * 128])
+    actions = [["Grasp"], ["Grasp"] * 128]
+    refuses("128 actions is not allowed: .* at most 127", codec.pack, ["Action: "] * 2, actions)
 
 
 def test_ids_may_have_gaps():
     """A vocabulary that was pruned: ids in use lie above the number of tokens."""
     codec = Codec(SimpleNamespace(get_vocab=lambda: {"a": 0, "b": 70}))
     codec.check(np.array([[0, 70]], np.int32), np.zeros((1, 2), np.int8))
-    with pytest.raises(InputError, match=r"token 71 is not allowed; allowed: 0 to 70"):
-        codec.check(np.array([[0, 71]], np.int32), np.zeros((1, 2), np.int8))
+    beyond = np.array([[0, 71]], np.int32), np.zeros((1, 2), np.int8)
+    refuses("token 71 is not allowed; allowed: 0 to 70", codec.check, *beyond)
 
 
 @pytest.mark.skipif(

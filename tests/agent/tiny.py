@@ -82,7 +82,6 @@ def gradients_of(backbone: Backbone, adapter: str) -> dict[str, torch.Tensor]:
 
 
 def moved(before: Mapping[str, Any], after: Mapping[str, Any]) -> set[str]:
-    """Groups of tensors of which one is another."""
     return {g for g in before if any(not torch.equal(before[g][k], after[g][k]) for k in before[g])}
 
 
@@ -254,7 +253,6 @@ def louder(model: PreTrainedModel) -> PreTrainedModel:
 
 
 def save(path: Path, model: PreTrainedModel, tokenizer: Any) -> None:
-    """A Hugging Face folder."""
     model.save_pretrained(path)
     tokenizer.save_pretrained(path)
 

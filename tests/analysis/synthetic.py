@@ -165,7 +165,6 @@ def manifest_of(run, episodes: int) -> dict:
 
 
 def write_run(folder: Path, run, episodes=16_000, every=1_000, goals=64) -> Path:
-    """Tables and manifest of a planned run (`magellan.config.PlannedRun`)."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, rows in tables_of(run, episodes, every, goals).items():
         pd.DataFrame(rows, columns=TABLES[name].columns).to_csv(folder / f"{name}.csv", index=False)

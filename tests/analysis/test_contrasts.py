@@ -12,7 +12,6 @@ from analysis.tables.grid import Algorithm
 from analysis.tables.results import rows_where
 from magellan.core.errors import InputError
 from tests.analysis import synthetic
-from tests.analysis.synthetic import to_markdown
 from tests.pages import REFERENCE
 from tests.runs import refusal
 
@@ -46,16 +45,8 @@ def known(tmp_path_factory):
     return synthetic.with_tables(results, evaluation=evaluation.assign(success=success))
 
 
-def cells(text: str) -> list[list[str]]:
-    return [
-        [cell.strip() for cell in line.strip("|").split("|")]
-        for line in text.splitlines()
-        if line.startswith(("| train", "| unseen"))
-    ]
-
-
 def rows_of(results, *texts, of="success"):
-    return cells(to_markdown(contrasts, results, texts, of))
+    return [[*row] for table in contrasts.tables(results, texts, of) for row in table.rows]
 
 
 def means(results, *texts):
@@ -94,7 +85,7 @@ def test_differences_are_paired_by_seed_and_first_minus_second(known):
 def test_contrasts_given_together_are_corrected_after_holm(known):
     """n = 3: all of one sign, 2 of 8 sign flips as far; .1, -.1, .2: 6 of 8. The least twice."""
     both = "magellan/a - magellan/b", "magellan/c - magellan/b"
-    text = to_markdown(contrasts, known, both)
+    text = synthetic.to_markdown(contrasts, known, both)
     assert text.count("| n | halves of the seeds | p | p, uncorrected |") == 2
     title = "magellan/c - magellan/b (sign flips by seed, Holm over 2; intervals uncorrected)"
     assert text.count(title) == 1
@@ -167,8 +158,7 @@ def test_intervals_of_tested_sums_invert_the_test_and_others_are_studentised():
     assert contrasts.halves(values[:3]) == ""
 
 
-def test_errors_of_predictions_are_compared_too(varied, printed):
-    """The error of the estimator that chose the goals, of all five categories."""
+def test_errors_of_predictions_are_compared_too(varied):
     evaluation = varied.tables["evaluation"].assign(success=0.5)
     competence = varied.tables["competence"].assign(competence=0.5)
     idle = competence["category"] == "impossible"
@@ -178,9 +168,8 @@ def test_errors_of_predictions_are_compared_too(varied, printed):
     competence.loc[small & idle, "competence"] = 0.2
     competence.loc[competence["estimator"] != "learned", "competence"] = 0.9
     results = synthetic.with_tables(varied, evaluation=evaluation, competence=competence)
-    text = printed("compare", results, "magellan/whole - magellan/small", "--of", "error")
-    assert "**Error of the predicted competence" in text
-    rows = {row[1]: row[2:5] for row in cells(text) if row[0] == "train"}
+    compared = rows_of(results, "magellan/whole - magellan/small", of="error")
+    rows = {row[1]: row[2:5] for row in compared if row[0] == "train"}
     assert rows["impossible"] == ["0.000", "0.200", "-0.200"]
     assert rows["grasp"] == ["0.000", "0.100", "-0.100"]
     assert rows["mean"] == ["0.000", "0.120", "-0.120"]

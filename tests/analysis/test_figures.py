@@ -18,12 +18,11 @@ from analysis.statistics import summaries
 from analysis.statistics.practice_shares import exploited_window_shares
 from analysis.tables import store
 from analysis.tables.grid import Algorithm, algorithm_labels
-from magellan.core.errors import InputError
 from magellan.samplers import SAMPLERS
 from magellan.worlds import WORLDS
 from tests.analysis import synthetic
 from tests.inputs.test_refusals import cell, gone, put
-from tests.runs import refusal
+from tests.runs import refusal, refuses
 from tests.snippets import contents, run_program
 
 GOAL_SPACE = synthetic.GOAL_SPACE
@@ -230,8 +229,7 @@ def test_only_figures_that_make_sense_are_offered(runs):
         ("exploitation", GOAL_SPACE, "chooses by what it estimates"),
         ("practice", "25k", "25k"),
     ]:
-        with pytest.raises(InputError, match=word):
-            figures.draw(name, results, {}, goal_space)
+        refuses(word, figures.draw, name, results, {}, goal_space)
 
 
 @pytest.mark.parametrize("name", [name for name in PLAIN_FIGURES if name != "improvement"])

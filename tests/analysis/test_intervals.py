@@ -45,6 +45,7 @@ def test_studentised_intervals_are_those_of_arch():
     half = (expected - estimate.value) * np.sqrt(len(VALUES) / (len(VALUES) - 1))
     np.testing.assert_allclose(bounds(estimate) - estimate.value, half, rtol=0.03)
     assert set(estimate.method) == {intervals.STUDENTISED}
+    assert (estimate.low != intervals.mean_estimate(VALUES, Bootstrap(8_000, seed=1)).low).any()
 
 
 @pytest.mark.parametrize("runs", [2, 3])

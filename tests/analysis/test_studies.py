@@ -12,14 +12,12 @@ from analysis.studies.estimation import KNOWN, OBSERVED, choose_truth, table, wi
 from analysis.tables import store
 from analysis.tables.grid import Algorithm
 from analysis.tables.results import Results, rows_where
-from magellan.config import resolve_run
-from magellan.core.errors import InputError
-from magellan.training.loop import Trainer
+from magellan.competence.evaluated import EvaluatedBuckets
 from magellan.worlds import WORLDS
 from magellan.worlds.simulated import KINDS
 from tests.analysis import synthetic
 from tests.analysis.synthetic import combined, experiment, to_markdown, with_configs, with_tables
-from tests.runs import finish
+from tests.runs import refuses, trained
 from tests.workflow.conftest import ROOT
 
 OBSERVERS = ["per_goal", "expert_buckets", "learned"]
@@ -112,43 +110,29 @@ REFUSED = {
 
 @pytest.mark.parametrize("words", REFUSED)
 def test_what_cannot_be_judged_is_refused(watched, words):
-    with pytest.raises(InputError, match=words):
-        REFUSED[words](watched)
+    refuses(words, REFUSED[words], watched)
 
 
-def test_what_was_measured_at_an_evaluation_is_its_truth():
-    """A real run, in which successes are counted each time that it measures."""
+def test_what_was_measured_at_an_evaluation_is_its_truth(tmp_path, monkeypatch):
     layer = {
-        "sampler": "ek_eval",
-        "goal_space": "20-10-6-4-4",
         "observers": ["expert_buckets"],
         "evaluated_buckets": {"every": 20, "episodes": 8},
         "budget": {"episodes": 60, "evaluate_every": 20, "evaluation_goals": 2},
     }
-    trainer, measured = Trainer(resolve_run("smoke", [layer])), []
-    estimator = trainer.estimators.by_name["evaluated_buckets"]
-    record_evaluation = estimator.record_evaluation
+    declared, measured = experiment(("ek_eval",), ("20-10-6-4-4",), (0,), overrides=layer), []
+    record_evaluation = EvaluatedBuckets.record_evaluation
 
-    def record_eighths(outcomes):
+    def record_eighths(estimator, outcomes):
         """Whatever was won: an eighth at the first measurement, two at the second, and so on."""
-        record_evaluation(outcomes)
-        measured.append(trainer.episodes)
+        record_evaluation(estimator, outcomes)
+        measured.append(outcomes)
         estimator._pending[-1][:] = len(measured) / 8
 
-    estimator.record_evaluation = record_eighths
-    finish(trainer)
-    assert [at // 20 for at in measured] == [0, 1, 2]  # what is due at the end is not measured
-
-    names = {"sampler": "ek_eval", "variant": "default", "goal_space": "20-10-6-4-4", "seed": 0}
-    rows = {
-        name: pd.DataFrame(
-            trainer.record.tables[name], columns=trainer.record.columns(name)
-        ).assign(**names)
-        for name in ("competence", "evaluation")
-    }
-    declared = experiment(("ek_eval",), ("20-10-6-4-4",), (0,))
-    manifest = {"experiment": declared, "runs": [{**names, "config": trainer.config.model_dump()}]}
-    truth = with_truth(Results(rows, manifest), "evaluated_buckets")
+    monkeypatch.setattr(EvaluatedBuckets, "record_evaluation", record_eighths)
+    (run,) = synthetic.plan(declared)
+    results = store.combine([trained(run.config, tmp_path / "run")], declared)
+    assert len(measured) == 3  # what is due at the end is not measured
+    truth = with_truth(results, "evaluated_buckets")
     judged = truth.table("evaluation", split="train", category="grasp")
     assert judged["episode"].tolist() == [0, 20, 40]
     assert judged["success"].tolist() == pytest.approx([1 / 8, 2 / 8, 3 / 8])

@@ -47,8 +47,6 @@ ANSWERS = {
 
 
 class OnGpu(torch.Tensor):
-    """Says `cuda:0`, and holds what a CPU computed."""
-
     held: torch.Tensor
     device = property(lambda self: HERE)  # type: ignore[assignment]
     is_cuda = property(lambda self: True)  # type: ignore[assignment]

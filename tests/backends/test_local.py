@@ -13,7 +13,6 @@ from benchmarks.bench import model_folder
 from magellan.backends import CURRENT, DELAYED, check_backend, make_backend
 from magellan.backends.machine import configure_torch
 from magellan.competence.learned import LearnedSettings
-from magellan.core.errors import InputError
 from magellan.jobs.checkpoint import Checkpoints
 from magellan.model.backbone import GPU_BUCKET, Backbone
 from magellan.model.devices import find_device
@@ -23,7 +22,7 @@ from tests import runs
 from tests.agent.tiny import close, in_float64
 from tests.backends import models
 from tests.backends.models import episodes, make, prompts, some_states, transitions
-from tests.runs import refusal
+from tests.runs import refusal, refuses
 from tests.snippets import raising
 
 BOTH = (CURRENT, DELAYED)
@@ -297,8 +296,9 @@ def test_lengths_that_a_model_sees_are_multiples(model, monkeypatch):
 
 def test_four_bits_without_their_library_are_one_line(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"^backbone.quantization: 'nf4' needs the package bits"):
-        make_backend(BackboneConfig(quantization="nf4", lora_mode="per_token"), BackendConfig())
+    config = BackboneConfig(quantization="nf4", lora_mode="per_token")
+    words = "^backbone.quantization: 'nf4' needs the package bits"
+    refuses(words, make_backend, config, BackendConfig())
 
 
 def test_deterministic_operations_can_be_switched_off():

@@ -47,7 +47,6 @@ def group(of, rewards, trainable=True):
 
 
 def practise(sampler, groups):
-    """Rewards differ from task 7 on."""
     drawn = []
     for _ in range(groups):
         chosen = next(sampler)

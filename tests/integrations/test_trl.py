@@ -15,6 +15,7 @@ from transformers import Trainer, TrainerControl, TrainerState
 from magellan.core.errors import InputError
 from magellan.curriculum import Curriculum
 from tests.integrations import loaded
+from tests.runs import refuses
 
 GOALS = [f"{a} + {b} =" for a in range(4) for b in range(5)]
 
@@ -116,7 +117,6 @@ def small(prompts=(), completions=(), goal=(), **_):
 
 
 def chats(goals):
-    """Conversations whose last turn is a goal."""
     first = {"role": "system", "content": "Reckon."}
     return [[first, {"role": "user", "content": goal}] for goal in goals]
 
@@ -262,8 +262,7 @@ def test_bad_input_is_one_clear_line(hook, tmp_path):
         (r"^solved: nan is not allowed; allowed: a finite number", rows, {"solved": np.nan}),
         (r"^train_dataset: a column 'goal'", rows.add_column("goal", GOALS), {}),
     ):
-        with pytest.raises(InputError, match=says):
-            made(data, **given)
+        refuses(says, made, data, **given)
     made(Rows(prompt=chats(GOALS)))
 
 

@@ -12,7 +12,6 @@ import torch
 
 from magellan.backends.local import LocalBackend
 from magellan.config import resolve_run
-from magellan.core.errors import InputError
 from magellan.model import tokenizers
 from magellan.model.backbone import Backbone
 from magellan.model.files import check_backbone, model_digest
@@ -28,6 +27,7 @@ from magellan.worlds import SPLITS, WORLDS
 from magellan.worlds.little_zoo import Goal
 from magellan.worlds.little_zoo.dynamics import goal_text
 from magellan.worlds.little_zoo.vocabulary import HELD_OUT_OBJECTS, KIND_OF, NUM_TRAIN, OBJECTS
+from tests.runs import refuses
 from tests.worlds.little_zoo.test_zoo_goals import shortest_solution
 
 
@@ -130,7 +130,6 @@ def test_pretraining_with_lessons_leaves_object_vectors_alone_and_repeats():
 
 @pytest.mark.parametrize("name", build.RECIPES)
 def test_committed_models_have_the_recipe_the_words_and_the_card_of_their_name(name):
-    """Answers to questions are no words of theirs."""
     folder = check_backbone(name)
     model, tokenizer = load_model(name, WORLDS["craft" if "craft" in name else "little_zoo"])
     assert tokenizer.get_vocab() == build.LANGUAGES[name].tokenizer().get_vocab()
@@ -267,8 +266,7 @@ def test_a_model_that_is_built_is_whole_and_readable_for_others(tmp_path, monkey
     assert load_model(str(tmp_path), WORLD)[0].config.hidden_size == 16
     assert len({path.stat().st_mode for path in tmp_path.iterdir()}) == 1
     build.make(None, tmp_path, "craft-reader")  # the same model is made again
-    with pytest.raises(InputError, match=r"--output: .* holds another model"):
-        build.make(None, tmp_path, "zoo-mini")
+    refuses(r"--output: .* holds another model", build.make, None, tmp_path, "zoo-mini")
 
 
 @pytest.mark.parametrize("name", list(WORLDS))

@@ -9,7 +9,7 @@ import pytest
 from magellan.competence import Outcomes
 from magellan.competence.ensemble import Ensemble, EnsembleSettings
 from magellan.competence.windows import PerGoalWindows
-from magellan.core.errors import InputError, NotFiniteError
+from magellan.core.errors import NotFiniteError
 from magellan.core.registry import is_built_in
 from magellan.samplers import SAMPLERS, GoalSampler, SamplerParts, make_sampler, register_sampler
 from magellan.samplers.base import NEVER
@@ -19,7 +19,7 @@ from magellan.samplers.rules import Rule
 from magellan.samplers.scripted import ScriptedSettings
 from magellan.samplers.selection import by_rank, nearest_draw
 from magellan.worlds.texts import TextGoals
-from tests.runs import printed
+from tests.runs import printed, refuses
 from tests.samplers.few_goals import outcomes
 
 
@@ -152,8 +152,7 @@ def test_a_rule_remembers_numbers_of_any_kind(memory):
     np.testing.assert_array_equal(other.best, memory)
     second.inherit_state(first)
     state["choice"]["rule"]["best"] = np.zeros(5)
-    with pytest.raises(InputError, match=r"^best: float64 \(5,\) is not allowed; allowed: "):
-        second.load_state_dict(state)
+    refuses(r"^best: float64 \(5,\) is not allowed; allowed: ", second.load_state_dict, state)
 
 
 def test_memory_of_no_arm_is_not_taken_for_that_of_an_only_goal():
@@ -190,10 +189,8 @@ def test_a_script_can_belong_to_a_seed():
 
 @pytest.mark.parametrize("shares", [(1, 1), (1, 1, 1, 1, 0)])
 def test_a_script_for_other_categories_is_refused(shares):
-    with pytest.raises(InputError, match=r"scripted\.stages: shares .* allowed: 5 numbers, 0 for"):
-        scripted({"shares": shares})
-    with pytest.raises(InputError, match=r"scripted\.by_seed\.3: shares"):
-        scripted(seed=3, by_seed={3: [{"shares": shares}]})
+    refuses(r"scripted\.stages: shares .* allowed: 5 numbers, 0 for", scripted, {"shares": shares})
+    refuses(r"scripted\.by_seed\.3: shares", scripted, seed=3, by_seed={3: [{"shares": shares}]})
 
 
 def of_own(signal, estimator="per_goal"):

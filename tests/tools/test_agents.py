@@ -19,7 +19,6 @@ from magellan.competence.prompt_tokens import PromptTokens
 from magellan.config import resolve_run
 from magellan.config.modules import load_modules
 from magellan.core.codec import stack
-from magellan.core.errors import InputError
 from magellan.jobs import export, run
 from magellan.jobs.checkpoint import Checkpoints, decode, points
 from magellan.jobs.export import agent_files, write_agent
@@ -33,7 +32,7 @@ from magellan.training.evaluate import play
 from magellan.training.loop import Trainer
 from tests.agent.tiny import CANDIDATES, PROMPTS, close, in_float64, set_adapters, write
 from tests.faults.test_checkpoints import cut
-from tests.runs import SPACE, contents, error_line, forge, printed, refusal, rows
+from tests.runs import SPACE, contents, error_line, forge, printed, refusal, refuses, rows
 from tests.snippets import raising, write_files
 
 
@@ -226,8 +225,7 @@ def test_no_link_in_an_agent_is_followed(spoiled, tmp_path, capsys):
     (theirs / "precious").write_text("theirs")
     shutil.rmtree(place)
     place.symlink_to(theirs)
-    with pytest.raises(ValueError, match=f"--output: {place} is a symbolic link; allowed"):
-        check_folder(spoiled)
+    refuses(f"--output: {place} is a symbolic link; allowed", check_folder, spoiled)
     assert main(["watch", str(spoiled)]) == 2
     assert f"error: run: {place} is a symbolic link" in capsys.readouterr().err
     (tmp_path / "agent").symlink_to(theirs)  # put there later
@@ -403,8 +401,8 @@ def test_the_command_prints_and_records_what_it_has_written(complete, tmp_path, 
 def test_a_run_that_predicts_nothing_is_refused(tmp_path):
     other = config().model_dump(mode="json") | {"sampler": "random", "observers": []}
     run.train(resolve_run("smoke", [other]), tmp_path / "run", resume=False, progress="none")
-    with pytest.raises(InputError, match="has no estimator on its language model; allowed: a run"):
-        embed(TrainedAgent.read(tmp_path / "run"), tmp_path / "out")
+    agent, words = TrainedAgent.read(tmp_path / "run"), "has no estimator on its language model"
+    refuses(f"{words}; allowed: a run", embed, agent, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -431,7 +429,6 @@ def backend(agent):
 
 
 def watched(agent, backend, seed=0, greedy=False, words=LION, answers=None, category=None):
-    """Whether the goal was reached, and the output."""
     named = (words[1], words[3:]) if words else (None, None)
     out, pause = io.StringIO(), None if answers is None else io.StringIO(answers)
     goal = chosen_goal(agent, *named, category, seed)
@@ -490,8 +487,8 @@ def test_a_goal_is_drawn_from_those_of_the_run(agent):
         drawn.add(goals.goal(position).category)
     assert drawn == set(goals.world.categories.feasible)
     few = SimpleNamespace(goals=goals.world.goals("1-0-2-0-0", 0))
-    with pytest.raises(ValueError, match=r"no goal of it; allowed: impossible, grow_plant$"):
-        chosen_goal(few, None, None, "grasp", 0)
+    words = "no goal of it; allowed: impossible, grow_plant$"
+    refuses(words, chosen_goal, few, None, None, "grasp", 0)
     assert chosen_goal(few, None, None, None, 0)[0].counts()["grow_plant"] == 2
 
 

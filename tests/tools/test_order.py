@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from magellan.cli import main
-from magellan.core.errors import InputError
 from magellan.curriculum import order
-from tests.runs import error_line
+from tests.runs import error_line, refuses
 
 RATES = [0.0, 0.125, 0.5, 0.875, 1.0, 0.5]
 
@@ -58,8 +57,7 @@ def test_probabilities_that_differ_by_rounding_are_no_order():
     def embed(texts):
         return np.array([[len(text), text.count("e")] for text in texts], float)
 
-    with pytest.raises(InputError, match=r"^sampler: bots gives all rows, or groups, the same"):
-        order.ordered(rows(), "bots", embed=embed)
+    refuses("^sampler: bots gives all rows", order.ordered, rows(), "bots", embed=embed)
 
 
 RULE = ["--sampler", "random"]

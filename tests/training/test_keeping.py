@@ -6,11 +6,10 @@ import shutil
 import pytest
 
 from magellan.config import identity, resolve_run
-from magellan.core.errors import InputError
 from magellan.jobs.checkpoint import Checkpoints, decode, points
 from magellan.jobs.run import train
 from magellan.launcher.run import resumes
-from tests.runs import SPACE, refusal, tables, trained
+from tests.runs import SPACE, refusal, refuses, tables, trained
 
 LAYER = {"sampler": "random", "goal_space": "40-8-4-2-2", "budget": {"keep_every": 50}}
 
@@ -44,18 +43,16 @@ def test_a_run_goes_on_from_one(whole, tmp_path):
 def test_what_cannot_be_gone_on_from(whole, tmp_path):
     """For a run's own checkpoint, the error does not ask to train another run again."""
     assert not resumes(config(), tmp_path / "run", None)
-    with pytest.raises(InputError, match=r"^rl_script_args.loading_path: .* holds no checkpoint; "):
-        resumes(config(), tmp_path / "run", tmp_path)
-    with pytest.raises(InputError, match=r"^rl_script_args.loading_path: .*another configuration"):
-        resumes(config(seed=1), tmp_path / "run", whole / "50")
+    key = "^rl_script_args.loading_path: .*"
+    refuses(f"{key} holds no checkpoint; ", resumes, config(), tmp_path / "run", tmp_path)
+    refuses(f"{key}another conf", resumes, config(seed=1), tmp_path / "run", whole / "50")
 
 
 def test_what_another_run_has_kept_is_not_taken_for_this_ones(whole, tmp_path):
     """Its checkpoints were moved away, as an error advises; kept ones are still present."""
     shutil.copytree(whole / "50", tmp_path / "run" / "50")
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(InputError, match=r"/50/checkpoints/00000001.safetensors belongs to .*seed"):
-        train(config(seed=1), tmp_path / "run", True, "none")
+    refuses("/50/check.*s belongs to .*seed", train, config(seed=1), tmp_path / "run", True, "none")
     assert "already holds a run (50)" in refusal(train, config(), tmp_path / "run", False, "none")
     assert sorted(tmp_path.rglob("*")) == before
     train(config(), tmp_path / "run", True, "none")

@@ -38,7 +38,6 @@ def check_predictions(found, learned, goals):
 
 
 def outcomes(learned):
-    """One episode per goal; only grasp goals succeed."""
     return Outcomes(np.arange(32), (learned._goals.categories == 1).astype(float))
 
 

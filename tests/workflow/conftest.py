@@ -92,7 +92,6 @@ class Project:
         )
 
     def run(self, *arguments: str) -> str:
-        """What a call prints that succeeds."""
         done = self.snakemake(*arguments)
         assert done.returncode == 0, done.stdout
         return done.stdout

@@ -19,7 +19,6 @@ SPACE = synthetic.GOAL_SPACE
 
 @pytest.fixture(scope="module")
 def analysed(tmp_path_factory):
-    """A project whose default experiment has been analysed."""
     project = Project.copied(tmp_path_factory.mktemp("project"))
     declared = synthetic.experiment(preset="reference")
     synthetic.write_runs(project / "results/default", declared, episodes=4_000)

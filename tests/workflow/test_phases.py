@@ -32,7 +32,6 @@ def declared(**changes):
 
 
 def documented() -> dict:
-    """The experiment that docs/runs.md shows."""
     blocks = dict(BLOCK.findall((ROOT / "docs/runs.md").read_text()))
     return parse_yaml(blocks["replaced.yaml"], "docs/runs.md")
 

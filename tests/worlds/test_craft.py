@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from magellan.core.errors import InputError
 from magellan.worlds import SPLITS, WORLDS
 from magellan.worlds.craft import CONTEXTS, DISTRACTORS, RAW, Crafting, CraftWorld, context, horizon
+from tests.runs import refuses
 
 WORLD = WORLDS["craft"]
 
@@ -19,7 +19,6 @@ DEPTHS = pytest.mark.parametrize("world", [WORLD, Deep()], ids=["craft", "deep"]
 
 
 def sample(world, split, each=60, seed=0):
-    """(category, arguments) of some goals of each category."""
     rng = np.random.default_rng(seed)
     for category, total in enumerate(world.totals(split)):
         for rank in rng.integers(total, size=each).tolist():
@@ -119,5 +118,4 @@ def test_goal_spaces_have_sizes_and_mixes():
     assert WORLD.canonical("5-4-3-2-1") == "5-4-3-2-1"
     assert WORLD.totals("train")[1] == 30 * CONTEXTS
     for name in ("25", "2.5", "25k-1", "1-1-1-1", "0-0-0-0-0", "1-300001-1-1-1"):
-        with pytest.raises(InputError, match=r"goal_space.*sizes such as 25k"):
-            WORLD.parse(name)
+        refuses(r"goal_space.*sizes such as 25k", WORLD.parse, name)

@@ -12,13 +12,13 @@ from analysis.figures.style import category_colors
 from analysis.tables.grid import categories_of
 from magellan.config import resolve_run
 from magellan.config.modules import load_modules
-from magellan.core.errors import InputError, shown
+from magellan.core.errors import shown
 from magellan.jobs.run import UNCHECKED, train
 from magellan.pretraining import own_words
 from magellan.worlds import WORLDS, Categories, Category, Episode, World, register_world
 from magellan.worlds.base import describe
 from magellan.worlds.episodes import Episodes
-from tests.runs import refusal
+from tests.runs import refusal, refuses
 from tests.snippets import write_files
 
 
@@ -40,8 +40,7 @@ def layer(module, **more):
 def test_a_model_that_knows_other_words_is_refused(module, tmp_path):
     config = resolve_run("smoke", [layer(module)])
     words = f"does not know 'Open', in texts of world 'doors'.* --module {re.escape(module)} --out"
-    with pytest.raises(InputError, match=words):
-        train(config, tmp_path / "run", False, "none")
+    refuses(words, train, config, tmp_path / "run", False, "none")
     assert not (tmp_path / "run").exists()
 
 
@@ -53,8 +52,7 @@ def test_a_world_that_names_no_texts_takes_any_model_and_logs_it(module, tmp_pat
     budget = {"episodes": 20, "evaluate_every": 20}
     train(resolve_run("smoke", [layer(module, budget=budget)]), tmp_path / "run", False, "none")
     assert (tmp_path / "run/run.log").read_text().count(UNCHECKED) == 1
-    with pytest.raises(InputError, match=r"--world: 'doors' .* names no texts"):
-        own_words.write(WORLDS["doors"], tmp_path / "model")
+    refuses("--world: 'doors' .* names no", own_words.write, WORLDS["doors"], tmp_path / "model")
     assert not (tmp_path / "model").exists()
 
 
@@ -193,8 +191,7 @@ def test_categories_that_tables_cannot_hold_are_refused(kind):
         def totals(self, split):
             return KINDS[kind][1]
 
-    with pytest.raises(InputError, match=r"world broken: .*allowed"):
-        register_world(Broken)
+    refuses(r"world broken: .*allowed", register_world, Broken)
     assert "broken" not in WORLDS
 
 
@@ -225,11 +222,9 @@ def test_an_episode_says_only_whether_its_goal_is_reached(given):
 
     episodes = Episodes(1, Odd)
     episodes.reset(options={"goals": [{}]})
-    with pytest.raises(InputError, match=f"^Odd.act: {re.escape(shown(given))} is not allowed"):
-        episodes.step(np.array([0]))
+    refuses(f"^Odd.act: {re.escape(shown(given))} is not allowed", episodes.step, np.array([0]))
     episodes.episodes[0].place = [{"at": (0, 1)}]  # a checkpoint would make it a list
-    with pytest.raises(InputError, match=r"^Odd.place: .* is not allowed; allowed: what a che"):
-        episodes.state_dict()
+    refuses(r"^Odd.place: .* is not allowed; allowed: what a che", episodes.state_dict)
     Odd.__init__ = lambda self, seen=1: setattr(self, "seen", seen)
     for seen in ({1}, np.float32(0.1), np.array(["a"])):
         message = refusal(Episodes(2, Odd).reset, options={"goals": [{}, {"seen": seen}]})

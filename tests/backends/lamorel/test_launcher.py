@@ -233,7 +233,6 @@ def test_messages_name_the_options_of_the_launcher(monkeypatch, capsys):
 
 
 def test_a_server_that_loses_its_connection_leaves_the_error_to_the_trainer(monkeypatch, capsys):
-    """Rank 0 trains, the others serve."""
     error = "[/somewhere/gloo/transport/tcp/pair.cc:1] Connection closed by peer"
     monkeypatch.setattr(RUN, raising(RuntimeError(error)))
     monkeypatch.setenv("RANK", "1")

@@ -91,7 +91,6 @@ def test_hand_worked_codes():
 
 
 def everything(category):
-    """Codes of all unseen goals of a category."""
     return np.flatnonzero(categories_of(np.arange(SPLITS["unseen"].size), "unseen") == category)
 
 

@@ -14,6 +14,7 @@ from magellan.competence import ESTIMATORS
 from magellan.config.schema import GoalConfig, RunConfig, checked_goal_space
 from magellan.core.errors import InputError, not_allowed
 from magellan.samplers import SAMPLERS
+from magellan.samplers.rules import Rule
 from magellan.worlds import WORLDS, GoalSet
 
 HEAD = "competence"
@@ -204,3 +205,20 @@ def _check_goals(phase: Phase, config: RunConfig, key: str) -> None:
                 f"allowed: the split {phase.goals.split!r} has {total}; allowed: a smaller goal "
                 "space, or goals.split: train"
             )
+
+
+def check_pool(config: RunConfig) -> None:
+    """Check that samplers that need predictions of all goals have them.
+
+    Raises:
+        InputError: `competence.pool` is smaller than the goal space of such a phase.
+    """
+    for phase in phases_of(config):
+        driver, spec = driver_of(config, phase.sampler), SAMPLERS[phase.sampler]
+        if driver is None or ESTIMATORS[driver].section != HEAD:
+            continue
+        rule = isinstance(spec.build, type) and issubclass(spec.build, Rule)
+        size, pool = sum(WORLDS[config.world].parse(phase.goal_space)), config.section(HEAD).pool
+        if size > pool and (rule or spec.needs_all or driver == "learned_groups"):
+            why = f" with the sampler {phase.sampler}, which needs predictions of all goals"
+            raise not_allowed(f"{HEAD}.pool", pool, f"{size} or more", why)

@@ -8,7 +8,7 @@ from typing import Any
 
 from magellan.config.identity import identity
 from magellan.config.modules import load_modules, resolve_paths
-from magellan.config.phases import check_observers, check_phases
+from magellan.config.phases import check_observers, check_phases, check_pool
 from magellan.config.presets import PRESETS, check_preset
 from magellan.config.schema import BudgetConfig, ExperimentConfig, RunConfig, run_model
 from magellan.core.errors import InputError, not_allowed, shown
@@ -22,6 +22,7 @@ RETIRED: Mapping[str, Any] = {
     "agent.critic_activation": "relu",
     "agent.critic_loss": "squared",
     "agent.critic_norm": False,
+    "backend.capture": False,
     "backend.compile": False,
     "backend.length_bucket": 0,
     "budget.record_predictions": False,
@@ -51,7 +52,9 @@ def resolve_run(preset: str, layers: Iterable[Mapping[str, Any]]) -> RunConfig:
         why = f" beside budget.steps = {steps}, at which the preset {preset} ends runs"
         raise not_allowed("budget.episodes", budget["episodes"], "budget.steps = 0 with it", why)
     load_modules(values.get("modules", ()))
-    return checked_run(values)
+    config = checked_run(values)
+    check_pool(config)
+    return config
 
 
 def checked_run(values: Mapping[str, Any], where: str = "") -> RunConfig:

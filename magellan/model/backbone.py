@@ -25,7 +25,6 @@ from transformers.pytorch_utils import Conv1D
 from magellan.core.codec import PADDING
 from magellan.core.errors import InputError
 from magellan.fastpath import fast_forward
-from magellan.model.captured import Captured, last_states
 from magellan.model.devices import CPU, check_format, find_device
 from magellan.model.fused import FusedAdapters, fuse, is_fused
 from magellan.model.loading import Loaded, check_four_bits, load_model, reported, unusable, width_of
@@ -136,11 +135,9 @@ class Backbone:
         }
         self._prepared: dict[str, Any] = {}
         self.fast_pass, self.passes = self._choose_reader()
-        per_token = self._plain is None and config.quantization == "none"
-        self._one_format = per_token and is_fused(self._model)
+        whole = self._plain is None and config.quantization == "none"
+        self.reads_pairs = whole and is_fused(self._model)
         self._fused = self._fuse()
-        self.reads_pairs = self._one_format and not backend.capture
-        self._last_states = self._capture() if backend.capture else last_states
         self._flat: dict[str, Tensor] = {}
         self._active = ""
         self._parameters = {name: self._collect(name) for name in ADAPTERS}
@@ -169,14 +166,6 @@ class Backbone:
         fused = fuse(self._model if self._plain is None else self._plain, self._plain is None)
         return fused if fused.layers else None
 
-    def _capture(self) -> Captured:
-        if self._fused is None or not self._one_format:
-            raise InputError(
-                f"backend.capture: True is for T5 and Llama only, not for {self.config.model!r}; "
-                "allowed: false"
-            )
-        return Captured(self._fused)
-
     def _change_layers(self, backend: BackendConfig) -> None:
         """Apply checkpointing and mixed precision to the layers of `transformers`."""
         if backend.gradient_checkpointing:
@@ -190,7 +179,7 @@ class Backbone:
 
     def _autocast(self) -> torch.autocast:
         """Products in bfloat16, including those with the float32 adapters; norms in float32."""
-        enabled = self.dtype == torch.bfloat16 and not self._one_format
+        enabled = self.dtype == torch.bfloat16 and not self.reads_pairs
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=enabled)
 
     def _choose_reader(self) -> tuple[Any, str]:
@@ -430,7 +419,7 @@ class Backbone:
         with self._autocast():
             if self._plain is None:
                 self._activate(adapter)
-                return self._last_states(_part(self._model, part), arguments)
+                return _part(self._model, part)(**arguments).last_hidden_state
             prefix = self._prefixes[part]
             weights = {
                 name.removeprefix(prefix): weight

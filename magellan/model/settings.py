@@ -101,10 +101,6 @@ class BackendConfig(Section):
         True,
         description="Only deterministic operations on a GPU.",
     )
-    capture: bool = Field(
-        False,
-        description="Run T5 or Llama as CUDA graphs, with `lora_mode: per_token` (docs/speed.md).",
-    )
 
     @field_validator("device")
     @classmethod
@@ -123,22 +119,12 @@ class BackendConfig(Section):
 
 
 def check_together(backbone: BackboneConfig, backend: BackendConfig) -> None:
-    """Raise InputError for checkpointing or captured passes with settings that exclude them."""
+    """Raise InputError for checkpointing with settings that exclude it."""
     if backend.gradient_checkpointing and backbone.lora_mode == "merged":
         raise InputError(
             "backend.gradient_checkpointing: True is not for backbone.lora_mode 'merged'; allowed: "
             "false, or lora_mode per_token"
         )
-    needs = {
-        "backend.device cuda": backend.device.startswith("cuda"),
-        "backbone.lora_mode per_token": backbone.lora_mode == "per_token",
-        "backbone.quantization none": backbone.quantization == "none",
-        "backend.gradient_checkpointing false": not backend.gradient_checkpointing,
-        "a number for backend.micro_batch": backend.micro_batch != AUTO,
-    }
-    missing = [need for need, met in needs.items() if not met]
-    if backend.capture and missing:
-        raise InputError(f"backend.capture: True needs {', '.join(missing)}; allowed: false")
 
 
 class AgentConfig(Section):

@@ -64,6 +64,7 @@ def kinds_of(features: np.ndarray, most: int) -> np.ndarray:
     settings=FrontierSettings,
     epsilon=False,
     needs_features=True,
+    needs_all=True,
 )
 def build(parts: SamplerParts, settings: FrontierSettings) -> GoalSampler:
     """Uniform over the square root of predicted success instead of over goals.

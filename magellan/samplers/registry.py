@@ -65,6 +65,7 @@ class SamplerSpec(Spec):
         epsilon: whether it explores by the shared epsilon schedule.
         needs_features: whether it needs features of goals.
         ordered: whether it needs groups in order, easy to hard.
+        needs_all: whether its estimator must predict all goals; of a class of rules always.
         explores: what it explores, or a function of its settings that returns this; empty if it
             does not explore by epsilon.
         arms: of a class of rules, as in `GoalSampler`.
@@ -74,6 +75,7 @@ class SamplerSpec(Spec):
     epsilon: bool = True
     needs_features: bool = False
     ordered: bool = False
+    needs_all: bool = False
     explores: Explores | Callable[[Any], Explores] = ""
     arms: Literal["goals", "categories"] | None = None
 

@@ -186,8 +186,6 @@ agent.gamma=.nan -> agent.gamma: nan | finite number
 backend.kind=theirs -> backend.kind: 'theirs' is unknown
 backend.kind=lamorel -> backend.kind: 'lamorel' is not allowed here | local
 backend.gradient_checkpointing=true -> backend.gradient_checkpointing: True | lora_mode per_token
-backend.capture=true backend.micro_batch=auto
-    -> backend.capture: True | cuda, backbone.lora_mode per_token, a number
 backbone.quantization=nf4 -> backbone.quantization: 'nf4' | lora_mode per_token
 backbone.passes=compiled backbone.lora_mode=per_token
     -> backbone.passes: 'compiled' is not for backbone.lora_mode 'per_token'; allowed
@@ -204,6 +202,9 @@ budget.steps=700 budget.updates=20 -> budget.updates: 20 | budget.steps = 700 | 
 alp_gmm.most=60 alp_gmm.fit_every=50 -> alp_gmm.most: 60 | allowed: fit_every (50) or less
 --sampler random --set observers=[learned] --set competence.adapter=shared
     -> competence.adapter: 'shared' is not allowed | frozen
+--sampler pcl --set competence.pool=9 -> competence.pool: 9 | sampler pcl | allowed: 16 or more
+'phases=[{until: 50, sampler: frontier}, {}]' competence.pool=9
+    -> competence.pool: 9 | sampler frontier
 competence.delay=3 -> competence.delay: 3 | competence.refresh = 4 | allowed: 4 or more
 --world digits --goal-space 8-8-8-8-4-4-4
     -> agent.num_envs: 8 | 'digits', whose agent writes | preset grpo

@@ -289,8 +289,7 @@ def _submit(options: argparse.Namespace) -> None:
     option(
         "--model",
         default="zoo-mini",
-        help="a name, a folder, or flan-t5-base-shape, smollm2-135m-shape or t5 (small), which are "
-        "random",
+        help="a name, a folder, or flan-t5-base-shape or t5 (small), which are random",
     ),
     option("--device", default="cpu", help="cpu, cuda, cuda:1 and so on, or auto"),
     option("--dtype", help="float32 or bfloat16 (default: bfloat16 on a GPU, float32 on a CPU)"),
@@ -308,8 +307,9 @@ def _bench(options: argparse.Namespace) -> None:
         raise InputError(
             "bench: the package `benchmarks` is absent; run this in a clone of the repository"
         ) from None
-    model = options.model, options.device, options.dtype
-    print(run(options.output, *model, settings, options.quick), end="")
+    if options.dtype:
+        settings.insert(0, {"backend": {"dtype": options.dtype}})
+    print(run(options.output, options.model, options.device, settings, options.quick), end="")
 
 
 @command()

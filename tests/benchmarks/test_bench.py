@@ -21,7 +21,6 @@ from magellan.competence.learned import LearnedSettings
 from magellan.config import flat_keys, run_model
 from magellan.model import loading
 from magellan.model.backbone import GPU_BUCKET
-from magellan.model.devices import HAS_ONEDNN
 from magellan.model.settings import AgentConfig, BackboneConfig, BackendConfig
 from tests.backends.models import on_a_gpu, prompts, some_states, update
 from tests.runs import error_line
@@ -42,8 +41,8 @@ def test_constants_are_the_papers_and_formats_follow_from_size_and_device():
     large = configuration("zoo-mini", 10**8, "cuda")
     assert (config.backbone.lora_mode, large.backbone.lora_mode) == ("merged", "per_token")
     assert (config.backend.dtype, large.backend.dtype) == ("float32", "bfloat16")
-    given = configuration("zoo-mini", 10, "cuda", "float32", [{"threads": 2}])
-    assert (given.backend.dtype, given.threads) == ("float32", 2)
+    given = configuration("zoo-mini", 10, "cuda", [{"threads": 2}])
+    assert (given.backend.device, given.threads) == ("cuda", 2)
 
 
 def test_it_ends_in_its_time_and_writes_its_table(tmp_path, capsys, monkeypatch):
@@ -56,9 +55,8 @@ def test_it_ends_in_its_time_and_writes_its_table(tmp_path, capsys, monkeypatch)
     lines = [line for line in printed.splitlines() if line.startswith("| ")]
     rows = [line.strip("| ").split(" | ") for line in lines[2:]]
     assert [row[0] for row in rows] == TIMED
-    for _, seconds, calls, gflop, share, *_ in rows:
-        values = seconds, calls, gflop, share.rstrip("%")
-        assert all(float(value.replace(",", "")) > 0 for value in values)
+    for _, seconds, calls, *_ in rows:
+        assert all(float(value.replace(",", "")) > 0 for value in (seconds, calls))
     assert re.fullmatch(r"(measured on [\d,]+ of 24,992 goals)?", rows[-1][-1].strip(" |"))
 
 
@@ -77,15 +75,12 @@ def test_hours_follow_from_rounds_and_evaluations():
 @pytest.mark.slow
 @on_a_gpu
 def test_on_a_gpu_memory_is_measured(monkeypatch):
-    pretended = torch.version.cuda is None
-    if pretended:  # a CPU would take the whole time for one product of a GPU's size
-        monkeypatch.setitem(bench.SQUARE, "cuda", 256)
     shrunk = {**SHAPES["flan-t5-base-shape"], "num_layers": 1, "d_ff": 64, "vocab_size": 128}
     monkeypatch.setitem(SHAPES, "flan-t5-base-shape", shrunk)
     with model_folder("flan-t5-base-shape") as folder:
-        rows = list(Bench(configuration(folder, 10**8, "cuda", None, [SMALL])).rows(20.0))
+        rows = list(Bench(configuration(folder, 10**8, "cuda", [SMALL])).rows(20.0))
     assert all(row[1] for row in rows)
-    assert pretended or all(row[5].endswith(" MB") for row in rows)
+    assert torch.version.cuda is None or all(row[3].endswith(" MB") for row in rows)
 
 
 def test_what_does_not_fit_is_said(monkeypatch):
@@ -93,7 +88,7 @@ def test_what_does_not_fit_is_said(monkeypatch):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(bench, "timed", fail)
-    made = Bench(configuration("zoo-mini", 10, "cpu", None, [SMALL]))
+    made = Bench(configuration("zoo-mini", 10, "cpu", [SMALL]))
     assert {row[-1] for row in made.rows(1.0)} == {"out of memory"}
     assert "**not measured**" in made.loop()
 
@@ -121,9 +116,9 @@ def test_what_the_time_allows_is_measured(speed, monkeypatch):
         return call
 
     monkeypatch.setattr(bench, "timer", lambda: now)
-    result = timed(make, 256, 4, 60.0)
-    assert result.seconds == pytest.approx(start + each * 256)
-    assert (result.size, result.calls) == (size, calls)
+    seconds, *measured = timed(make, 256, 4, 60.0)
+    assert seconds == pytest.approx(start + each * 256)
+    assert measured == [calls, size]
     assert all(b <= 16 * a for a, b in itertools.pairwise(sizes))
 
 
@@ -165,24 +160,6 @@ def test_t5_has_the_size_of_the_released_timing():
         assert bench.number_of_parameters(folder) == 206_080
 
 
-LINEAR = torch.ops.mkldnn._linear_pointwise if HAS_ONEDNN else None
-OTHER = torch.ones(30, 50)
-# An operation on factors of 30 x 40 and 40 x 50 that is one product.
-OPERATIONS = {
-    "in place": lambda left, right: OTHER.clone().addmm_(left, right),
-    "batched in place": lambda left, right: OTHER[None].clone().baddbmm_(left[None], right[None]),
-    "inside": lambda left, right: LINEAR(left, right.t(), None, "gelu", [], "tanh"),
-    "times": lambda left, right: LINEAR(left, OTHER, right.t(), None, "mul"),
-}
-
-
-@pytest.mark.parametrize("name", OPERATIONS if HAS_ONEDNN else list(OPERATIONS)[:-2])
-def test_products_are_counted(name):
-    left, right = torch.ones(30, 40), torch.ones(40, 50)
-    counted = timed(lambda _: lambda: OPERATIONS[name](left, right), 1, 1, 0.0).gflop
-    assert counted == pytest.approx(2 * 30 * 40 * 50 / 1e9)
-
-
 NO_KERNEL = {"_unsafe_view", "_fused_sdp_choice", "_record_function_exit", "lift_fresh"}
 NO_KERNEL |= {"_record_function_enter_new", "empty", "empty_like", "empty_strided", "new_empty"}
 NO_KERNEL |= {"new_empty_strided"}
@@ -209,13 +186,14 @@ class Kernels(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-# By shape: sizes that change no count; bounds of an acting pass, a SAC update, a competence update
-# and a refresh of at most 512 goals.
-NARROW_T5 = {"d_model": 48, "d_kv": 8, "d_ff": 64, "num_heads": 6, "vocab_size": 128}
-NARROW_LLAMA = {"hidden_size": 72, "intermediate_size": 96, "vocab_size": 128}
+# By shape: sizes, where only depth changes a count; bounds of an acting pass, a SAC update, a
+# competence update and a refresh of at most 512 goals.
+T5 = {"d_model": 48, "d_kv": 8, "d_ff": 64, "num_heads": 6, "vocab_size": 128}
+SMOLLM2 = {"model_type": "llama", "num_hidden_layers": 30, "tie_word_embeddings": True}
+SMOLLM2 |= {"hidden_size": 72, "num_attention_heads": 9, "num_key_value_heads": 3}
 BOUNDS = {
-    "flan-t5-base-shape": (NARROW_T5, (900, 3_500, 1_700, 700)),
-    "smollm2-135m-shape": (NARROW_LLAMA, (900, 4_200, 1_700, 700)),
+    "flan-t5-base-shape": (SHAPES["flan-t5-base-shape"] | T5, (900, 3_500, 1_700, 700)),
+    "smollm2": (SMOLLM2 | {"intermediate_size": 96, "vocab_size": 128}, (900, 4_200, 1_700, 700)),
 }
 
 
@@ -224,8 +202,8 @@ BOUNDS = {
 @pytest.mark.parametrize("name", BOUNDS)
 def test_kernels_of_a_pass_are_few(name, dtype, monkeypatch):
     """At full depth, by the way that a GPU takes."""
-    narrow, bounds = BOUNDS[name]
-    monkeypatch.setitem(SHAPES, name, SHAPES[name] | narrow)
+    shape, bounds = BOUNDS[name]
+    monkeypatch.setitem(SHAPES, name, shape)
     monkeypatch.setattr(loading, "attention_on", lambda device: None)
     with model_folder(name) as folder:
         config = BackboneConfig(model=folder, lora_mode="per_token")

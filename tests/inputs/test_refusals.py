@@ -237,8 +237,8 @@ replay docs --estimator learned --output OUT
     -> docs is not the folder of a complete run | manifest.json
 export docs --output tests -> --output: tests already exists | empty or absent
 export docs --output LICENSE/a/b -> --output: LICENSE/a cannot be written | a folder to write
-bench --set sampler=random --output OUT -> sampler: 'random' is not timed here; allowed:
-bench --set backend.kind=lamorel --output OUT -> backend.kind: 'lamorel' is not timed here
+bench --set sampler=random --output OUT -> sampler: 'random' | not timed; allowed: magellan
+bench --set backend.kind=lamorel --output OUT -> backend.kind: 'lamorel' | not timed; allowed: local
 watch docs -> run: docs holds no checkpoint | allowed: the folder
 goals --size=25K -> goal_space | '25K' | sizes such as 25k
 goals --size=390 -> goal_space | '390' | at least 391

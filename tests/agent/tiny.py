@@ -113,14 +113,16 @@ def close(found: Any, library: Any, exact: Any) -> None:
     """Compare two implementations in float32 through a third, in float64.
 
     Errors of `found` may be `TIMES` the largest of `library`, or of the unit of rounding. They are
-    shares of the largest entry of their array, or of a thousandth of the largest of all. An
-    argument is an array or a tensor, or several of them in a list or by name.
+    shares of the largest entry of their array, or of a thousandth of the largest of all, or of this
+    where all is 0: what cancels in one order of sums leaves a rounding in another. An argument is
+    an array or a tensor, or several of them in a list or by name.
     """
-    arrays, others, expected = map(_arrays, (found, library, exact))
+    arrays, others, expected = map(arrays_of, (found, library, exact))
     for some in (arrays, others):
         assert [each.shape for each in some] == [each.shape for each in expected]
     largest = [np.abs(values).max(initial=0.0) for values in expected]
     scales = np.maximum(np.maximum(largest, 1e-3 * max(largest)), np.finfo(float).tiny)
+    scales[np.equal(largest, 0.0)] = max(largest) or 1.0
 
     def error(some: list[np.ndarray]) -> float:
         gaps = [np.abs(a - b).max(initial=0.0) for a, b in zip(some, expected, strict=True)]
@@ -129,12 +131,12 @@ def close(found: Any, library: Any, exact: Any) -> None:
     assert error(arrays) / max(error(others), np.finfo(np.float32).eps) <= TIMES
 
 
-def _arrays(values: Any) -> list[np.ndarray]:
+def arrays_of(values: Any) -> list[np.ndarray]:
     """In float64, with 0 for minus infinity, which stands where there is no candidate."""
     if isinstance(values, Mapping):
-        return _arrays([values[name] for name in sorted(values)])
+        return arrays_of([values[name] for name in sorted(values)])
     if isinstance(values, list | tuple):
-        return [array for value in values for array in _arrays(value)]
+        return [array for value in values for array in arrays_of(value)]
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu().numpy()
     values = np.asarray(values, np.float64)

@@ -115,6 +115,7 @@ def test_the_readme_quotes_the_model_without_questions_about_kinds():
     says(f"MAGELLAN leads uniform choice by {short(over.interval.value)} and is not told apart")
 
 
+@pytest.mark.slow
 def test_the_readme_quotes_practice_and_mastery():
     runs = same_learner(pages.REFERENCE)
     runs = runs[runs["category"] == "grow_carnivore"]

@@ -22,9 +22,13 @@ MODELS = {
     "gpt2": ("gpt2", {}),  # whose layers hold their weights transposed
 }
 
+DTYPES = pytest.mark.parametrize(
+    "dtype", ["float32", pytest.param("bfloat16", marks=pytest.mark.slow)]
+)
+
 
 @pytest.mark.parametrize("targets", ["attention_qv", "all_linear"])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@DTYPES
 @pytest.mark.parametrize("name", MODELS)
 def test_it_is_what_the_modules_give(name, dtype, targets, tmp_path):
     found, library, states = make(name, dtype, targets, tmp_path)
@@ -41,7 +45,7 @@ def test_no_tokens_are_read_too():
     assert _adapted(x, weight, None, [slice(0, 6)], 1.0, down, up)[0].shape == (2, 0, 6)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@DTYPES
 @pytest.mark.parametrize("name", ["t5", "flan", "llama", "biased"])
 def test_a_pair_in_one_pass_is_what_each_gives(name, dtype, tmp_path):
     backbone, library, states = make(name, dtype, "all_linear", tmp_path)

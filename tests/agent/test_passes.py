@@ -40,9 +40,11 @@ MODELS = {
 
 
 CAUSAL = [name for name in MODELS if name[:2] not in ("t5", "fl")]
+OFTEN = {"llama", "zoo-mini", "t5"}
 READ = [
-    *((name, "torch") for name in MODELS),
-    *(pytest.param((name, "compiled"), marks=needs_compiler) for name in CAUSAL),
+    pytest.param((name, passes), marks=[*marks, *[pytest.mark.slow] * (name not in OFTEN)])
+    for passes, names, marks in (("torch", MODELS, []), ("compiled", CAUSAL, [needs_compiler]))
+    for name in names
 ]
 
 

@@ -97,22 +97,18 @@ SETTINGS_OF_A_USER = {
 }
 
 
-@pytest.mark.parametrize(
-    "names",
-    [["success_by_category"], pytest.param(PLAIN_FIGURES, marks=pytest.mark.slow)],
-    ids=["one", "all"],
-)
-def test_pictures_are_the_same_files_for_everybody(folder, results, statistics, tmp_path, names):
+@pytest.mark.slow
+def test_pictures_are_the_same_files_for_everybody(folder, results, statistics, tmp_path):
     """In a process with another order of sets and a user's settings, seconds later."""
-    for name in names:
+    for name in PLAIN_FIGURES:
         figure = figures.draw(name, results, statistics, GOAL_SPACE)
         style.save(figure, tmp_path / "first" / name)
     rc = tmp_path / "matplotlibrc"
     rc.write_text("".join(f"{key}: {value}\n" for key, value in SETTINGS_OF_A_USER.items()))
-    words = (str(folder), str(tmp_path / "second"), GOAL_SPACE, *names)
+    words = (str(folder), str(tmp_path / "second"), GOAL_SPACE, *PLAIN_FIGURES)
     notebook = {"MPLBACKEND": "module://absent"}
     run_program(DRAW, *words, PYTHONHASHSEED="1", MATPLOTLIBRC=str(rc), **notebook)
-    assert len(contents(tmp_path / "first")) == 2 * len(names)
+    assert len(contents(tmp_path / "first")) == 2 * len(PLAIN_FIGURES)
     assert contents(tmp_path / "first") == contents(tmp_path / "second")
 
 

@@ -78,6 +78,7 @@ def test_a_wrong_list_of_missing_runs_is_refused(partial):
             store.diagnose(synthetic.with_manifest(results, missing=missing))
 
 
+@pytest.mark.slow
 def test_samplers_without_a_hole_have_the_statistics_of_the_whole_grid(partial, folder):
     declared = EXPERIMENT | {"goal_spaces": [FULL, HALF]}
     folders = [folder / run.path for run in synthetic.plan(declared)]

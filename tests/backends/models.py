@@ -35,7 +35,8 @@ WAYS = {
     "cuda merged": {"backend": {"device": "cuda"}},
 }
 MODELS = pytest.mark.parametrize("model", ["zoo-mini", "t5"])
-MARKS = {"compiled": tiny.needs_compiler, "cuda": on_a_gpu, "cuda merged": on_a_gpu}
+slow_gpu = on_a_gpu, pytest.mark.slow
+MARKS = {"compiled": tiny.needs_compiler, "cuda": slow_gpu, "cuda merged": slow_gpu}
 MARKED = [pytest.param(name, marks=MARKS.get(name, ())) for name in WAYS]
 every_way = pytest.mark.parametrize("way", MARKED)
 

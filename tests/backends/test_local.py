@@ -26,7 +26,6 @@ from tests.runs import refusal, refuses
 from tests.snippets import raising
 
 BOTH = (CURRENT, DELAYED)
-slow_gpu = models.on_a_gpu, pytest.mark.slow
 JOINT = pytest.mark.parametrize("joint", [True, False], ids=["joint", "separate"])
 
 
@@ -261,7 +260,7 @@ def test_recomputed_layers_give_the_same_numbers_to_the_last_bit(model):
 @models.MODELS
 @pytest.mark.parametrize(
     "way",
-    ["fused", "torch", *(pytest.param(way, marks=slow_gpu) for way in ("cuda", "cuda merged"))],
+    ["fused", pytest.param("torch", marks=pytest.mark.slow), *models.MARKED[-2:]],
 )
 def test_the_way_that_a_gpu_takes_gives_the_same_update(model, way):
     """Also on a CPU, which shows all of it but the GPU's own rounding."""

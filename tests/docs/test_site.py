@@ -73,7 +73,8 @@ def test_the_lines_of_pandas_on_the_page_of_tables_run(monkeypatch, capsys):
     [
         ("world.py", ("torch", *OF_MODELS, *OF_OTHERS)),
         ("loop.py", ("torch", *OF_MODELS, *OF_OTHERS)),
-        ("reads.py", ("snakemake", "rliable", "arch")),  # `transformers` looks for the others
+        # `transformers` looks for the others.
+        pytest.param("reads.py", ("snakemake", "rliable", "arch"), marks=pytest.mark.slow),
     ],
 )
 def test_a_snippet_runs_where_only_the_packages_are_that_it_names(tmp_path, name, absent):

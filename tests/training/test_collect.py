@@ -67,7 +67,7 @@ def test_an_evaluator_errs_at_the_ends_of_episodes_only(positive, negative):
         return result
 
     collector._env.step = watched
-    observed = np.concatenate([collector.step().success for _ in range(400)])
+    observed = np.concatenate([collector.step(at_random=True).success for _ in range(400)])
     true = np.concatenate(said)
     for truth, rate in ((0.0, positive), (1.0, 1 - negative)):
         judged = observed[true == truth]

@@ -80,6 +80,7 @@ def short_run(until, **layer):
     return resolve_run("smoke", [LONG, {"budget": {"episodes": until + 30}}, layer, named])
 
 
+@pytest.mark.slow
 def test_a_run_from_a_kept_checkpoint_is_the_whole_run(tmp_path):
     """Also where a round passes several points, which are all kept."""
     layer = {"budget": {"practice_window": 3, "keep_every": 3}}

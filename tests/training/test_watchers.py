@@ -35,6 +35,11 @@ def trained(tmp_path_factory):
     return get
 
 
+KINDS = ("random", "scripted", "online", "ek_eval", "plr", "cdas", "alp_gmm", "vds")
+KINDS += ("magellan", "regions", "pcl", "experimenter")
+"""Samplers by what they read: nothing, windows, evaluations, outcomes, features, predictions."""
+
+
 def test_a_row_has_the_loss_of_the_gradient_steps_behind_it():
     """An estimator that learns at every 7th update; rows of 5 updates: none, 7th, 14th."""
     layer = {"competence": {"update_every": 7}, "budget": {"updates": 15, "record_every": 5}}
@@ -53,7 +58,7 @@ def test_a_row_has_the_loss_of_the_gradient_steps_behind_it():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("sampler", KINDS)
 def test_watchers_change_nothing_to_the_last_byte(trained, sampler):
     plain, watched = trained(sampler, False), trained(sampler, True)
     for table in ("evaluation", "practice", "training"):

@@ -625,6 +625,8 @@ READINGS = {
     ("readings", "code"): "code",
     ("readings", "often_long"): "often_long",
     ("readings", "seldom_short"): "seldom_short",
+    ("readings_more", "no_threshold"): "no_threshold",
+    ("readings_more", "initial_05"): "initial_05",
 }
 """Folder and variant -> reading; of a seed in two folders, the first one's run."""
 
@@ -665,12 +667,12 @@ def read() -> str:
     *papers, _ = settings(of("paper_small")).paper_mastery.values()  # carnivores are not judged
     names = zip(("grasping mastered", "plants", "herbivores"), papers, strict=True)
     header = ["reading, seed", *(f"{name} (paper: {at:,})" for name, at in names), "distance"]
-    header += ["progress on impossible goals", "error, training goals", "unseen goals"]
+    header += ["progress on impossible goals", "error, training and unseen goals"]
     rows = []
     for (reading, seed), run in readings().iterrows():
         cells = ["never" if np.isnan(at) else f"{at:,.0f}" for at in run[:3]]
-        cells += [f"{value:.2f}" for value in run[3:]]
-        rows.append([f"{reading}, {seed}", *cells])
+        *cells[3:], train, unseen = (f"{value:.2f}" for value in run[3:])
+        rows.append([f"{reading}, {seed}", *cells, f"{train}, {unseen}"])
     return in_table(header, rows)
 
 

@@ -14,7 +14,6 @@ from magellan.competence import ESTIMATORS
 from magellan.config.schema import GoalConfig, RunConfig, checked_goal_space
 from magellan.core.errors import InputError, not_allowed
 from magellan.samplers import SAMPLERS
-from magellan.samplers.rules import Rule
 from magellan.worlds import WORLDS, GoalSet
 
 HEAD = "competence"
@@ -217,8 +216,7 @@ def check_pool(config: RunConfig) -> None:
         driver, spec = driver_of(config, phase.sampler), SAMPLERS[phase.sampler]
         if driver is None or ESTIMATORS[driver].section != HEAD:
             continue
-        rule = isinstance(spec.build, type) and issubclass(spec.build, Rule)
         size, pool = sum(WORLDS[config.world].parse(phase.goal_space)), config.section(HEAD).pool
-        if size > pool and (rule or spec.needs_all or driver == "learned_groups"):
+        if size > pool and (spec.is_rule or spec.needs_all or driver == "learned_groups"):
             why = f" with the sampler {phase.sampler}, which needs predictions of all goals"
             raise not_allowed(f"{HEAD}.pool", pool, f"{size} or more", why)

@@ -242,8 +242,8 @@ def _one_block(parts: Sequence[Any]) -> Tensor | None:
     """Parameters in one block of memory, of which they become views; None: there are none."""
     if parts[0] is None:
         return None
-    whole = nn.Parameter(torch.cat([part.data for part in parts]), requires_grad=False)
-    for part, view in zip(parts, whole.data.split([len(part) for part in parts]), strict=True):
+    whole = torch.cat([part.data for part in parts])
+    for part, view in zip(parts, whole.split([len(part) for part in parts]), strict=True):
         part.data = view
     return whole
 

@@ -79,6 +79,11 @@ class SamplerSpec(Spec):
     explores: Explores | Callable[[Any], Explores] = ""
     arms: Literal["goals", "categories"] | None = None
 
+    @property
+    def is_rule(self) -> bool:
+        """Whether `build` is a class of rules."""
+        return isinstance(self.build, type) and issubclass(self.build, Rule)
+
     def driver(self, override: str | None) -> str | None:
         """Return the name of the estimator that drives it in a run; None if it uses none.
 
@@ -132,7 +137,7 @@ def make_sampler(name: str, parts: SamplerParts, settings: Any = None) -> GoalSa
 def _built(spec: SamplerSpec, parts: SamplerParts, settings: Any) -> GoalSampler:
     """Call the builder, or give the rule its estimator, exploration and arms."""
     rule: Any = spec.build
-    if not (isinstance(rule, type) and issubclass(rule, Rule)):
+    if not spec.is_rule:
         return rule(parts, settings)
     estimator = parts.estimator if spec.estimator else None
     schedule = parts.epsilon if spec.epsilon else NEVER

@@ -238,6 +238,7 @@ replay docs --estimator learned --output OUT
 export docs --output tests -> --output: tests already exists | empty or absent
 export docs --output LICENSE/a/b -> --output: LICENSE/a cannot be written | a folder to write
 bench --set sampler=random --output OUT -> sampler: 'random' | not timed; allowed: magellan
+bench --dtype float16 --output OUT -> backend.dtype: 'float16' | bfloat16
 bench --set backend.kind=lamorel --output OUT -> backend.kind: 'lamorel' | not timed; allowed: local
 watch docs -> run: docs holds no checkpoint | allowed: the folder
 goals --size=25K -> goal_space | '25K' | sizes such as 25k

@@ -64,7 +64,6 @@ def cache(tmp_path, monkeypatch):
 LIBRARIES = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_CBWR", "OPENBLAS_CORETYPE")
 INSTRUCTIONS = {
     "sse2": ("default", "SSE41", "COMPATIBLE", "Prescott", "x86-64"),
-    "avx": ("default", "AVX", "AVX", "Sandybridge", "sandybridge"),
     "avx2": ("avx2", "AVX2", "AVX2", "Haswell", "haswell"),
     "avx512f": ("avx512", "AVX512_CORE", "AVX512", "SkylakeX", "skylake-avx512"),
 }

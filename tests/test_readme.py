@@ -32,7 +32,7 @@ PAGES = [ROOT / "README.md", ROOT / "config" / "README.md", *sorted((ROOT / "doc
 DECLARED = (
     *("default", "simulated", "smollm2", "separated", "exploration", "frontier", "impossible"),
     *("craft", "craft_estimation", "estimation_long", "goal_change", "estimator_adapters"),
-    *("released", "collapse", "memory", "pretraining", "share"),
+    *("released", "collapse", "memory", "pretraining", "share", "readings_more"),
 )
 """Folders of committed tables."""
 
@@ -217,11 +217,18 @@ def test_no_reading_gives_the_papers_curves():
     )
     assert told + f"the text {others[2]}. Each of its four runs is nearer than any of" in words
     assert "None of the four readings gives the paper's curves: each has a run that" in words
-    assert f", {len(every)} of 20 runs: all of the four readings, five known before" in words
-    assert f"the code is nearest, {len(every)} of 20 runs" in pages.page("studies/README")
+    assert len(every) == 20
+    assert "all 20 runs, five known before" in words
+    assert "the code is nearest; 20 runs" in pages.page("studies/README")
     assert every.loc["no_threshold", "grow_herbivore"].isna().tolist() == [True, False]
     assert found.loc["code", "grow_herbivore"].isna()[:2].tolist() == [True, False]
     assert "without it seed 0 does not master herbivores either, seed 1 does" in words
+    low, text = every.loc["initial_05"], every.loc["text"].loc[[0, 1]]
+    assert (low[["distance", "grasp"]] > text[["distance", "grasp"]]).all(axis=None)
+    measured = ["train", "unseen", "impossible"]
+    assert (low[measured] < text[measured]).all(axis=None)
+    assert set(low["grasp"]) == {50_000}
+    assert "**Predictions that begin near .05 bring the text no nearer**: both seeds" in words
     often = found.index.get_level_values(0).isin(["code", "often_long"])
     for column in ("train", "impossible"):
         assert found.loc[often, column].max() < found.loc[~often, column].min()

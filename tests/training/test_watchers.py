@@ -35,9 +35,10 @@ def trained(tmp_path_factory):
     return get
 
 
-KINDS = ("random", "scripted", "online", "ek_eval", "plr", "cdas", "alp_gmm", "vds")
-KINDS += ("magellan", "regions", "pcl", "experimenter")
-"""Samplers by what they read: nothing, windows, evaluations, outcomes, features, predictions."""
+KINDS = ("random", "online", "ek_eval", "plr", "alp_gmm", "magellan", "regions", "experimenter")
+"""Samplers by what they read: nothing, windows, evaluations, outcomes, features, predictions,
+groups that are learned, a chat model.
+"""
 
 
 def test_a_row_has_the_loss_of_the_gradient_steps_behind_it():

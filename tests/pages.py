@@ -938,9 +938,12 @@ DOSES = {"grow_herbivore": (1_000, 2_000), "grow_carnivore": (200, 800)}
 """Category -> practice, in episodes, below and above which runs are counted; chosen afterwards."""
 
 
+same_learner = cache(pictures.same_learner)
+
+
 def doses() -> str:
     """Runs of the same learner that master a category, by their practice in it."""
-    every, rows = pictures.same_learner(REFERENCE), []
+    every, rows = same_learner(REFERENCE), []
     for name, (few, many) in DOSES.items():
         runs = rows_where(every, category=name)
         words = of("samplers").categories.named(name).words

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.report.pictures import is_up_to_date, pictures_in, same_learner
+from analysis.report.pictures import is_up_to_date, pictures_in
 from analysis.statistics import standing
 from analysis.statistics.intervals import sign_flip_test
 from analysis.statistics.matrices import settings
@@ -117,7 +117,7 @@ def test_the_readme_quotes_the_model_without_questions_about_kinds():
 
 @pytest.mark.slow
 def test_the_readme_quotes_practice_and_mastery():
-    runs = same_learner(pages.REFERENCE)
+    runs = pages.same_learner(pages.REFERENCE)
     runs = runs[runs["category"] == "grow_carnivore"]
     mastered = runs["mastered"].astype(bool)
     assert not mastered[runs["practice"] < 200].any()

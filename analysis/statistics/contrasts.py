@@ -158,8 +158,9 @@ def scores(
     space = term.goal_space or goal_space or results.goal_spaces[0]
     algorithm = term.algorithm(results)
     if of == "error":  # also of impossible goals
-        frame = _predicted(of, summaries.calibration(results), results, term, space, split)
-        errors = frame.pivot_table(index="seed", columns="category", values="mean_absolute_error")
+        frame = _predicted(of, summaries.predictions(results), results, term, space, split)
+        errors = summaries.errors_of(frame, results.unit_column)
+        errors = errors.pivot_table(index="seed", columns="category", values="mean_absolute_error")
         return errors[[name for name in results.categories.names if name in errors.columns]]
     if of == "collapse":  # NaN without one
         found = around_collapses(results, term, space, split)

@@ -230,9 +230,14 @@ CALIBRATION_KEYS = [*("goal_space", "split", "category", "sampler", "variant", "
 @register_statistic("calibration")
 def calibration(results: Results) -> pd.DataFrame:
     """Error of the predicted competence of every run and category, mean over training."""
+    return errors_of(predictions(results), results.unit_column)
+
+
+def errors_of(frame: pd.DataFrame, unit_column: str) -> pd.DataFrame:
+    """The statistic `calibration` of rows of `predictions`."""
     rows: list[Row] = []
-    columns = ["competence", "success", "n", results.unit_column]
-    frame = predictions(results).sort_values(results.unit_column, kind="stable")
+    columns = ["competence", "success", "n", unit_column]
+    frame = frame.sort_values(unit_column, kind="stable")
     for keys, group in frame.groupby(CALIBRATION_KEYS, sort=True):
         error = matrices.calibration_error(*group[columns].to_numpy(dtype=np.float64).T)
         rows.append({**dict(zip(CALIBRATION_KEYS, keys, strict=True)), **error})

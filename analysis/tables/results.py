@@ -201,4 +201,4 @@ def rows_where(frame: pd.DataFrame, **where: str | int) -> pd.DataFrame:
 
 def distinct(frame: pd.DataFrame, columns: Sequence[str]) -> set[tuple]:
     """The different rows of a table in these columns."""
-    return set(frame[list(columns)].drop_duplicates().itertuples(index=False, name=None))
+    return set(zip(*(frame[name].tolist() for name in columns), strict=True))

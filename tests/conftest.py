@@ -33,14 +33,18 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 settings.load_profile("same examples every time")
+FROZEN = [0]
+"""Numbers of modules that were imported when garbage collections last forgot them."""
 
 
-def pytest_collection_finish() -> None:
-    """Keep what the test modules have imported out of garbage collections: statsmodels asks for one
-    in each correction of p values.
+def pytest_runtest_setup() -> None:
+    """Keep what has been imported out of garbage collections: statsmodels asks for one in each
+    correction of p values.
     """
-    gc.collect()
-    gc.freeze()
+    if len(sys.modules) > FROZEN[-1] + 100:
+        gc.collect()
+        gc.freeze()
+        FROZEN.append(len(sys.modules))
 
 
 @pytest.fixture(autouse=True)

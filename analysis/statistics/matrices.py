@@ -42,13 +42,13 @@ def settings(results: Results) -> AnalysisConfig:
 
 def evaluated_categories(results: Results, goal_space: str, split: str) -> tuple[str, ...]:
     """Evaluated categories, in the order of the world: the columns of all matrices."""
-    evaluated = set(results.table("evaluation", goal_space=goal_space, split=split)["category"])
-    return tuple(category for category in results.categories.names if category in evaluated)
+    names, evaluated = results.categories.names, results.evaluated
+    return tuple(name for name in names if (goal_space, split, name) in evaluated)
 
 
 def evaluation_points(results: Results, goal_space: str) -> Matrix:
     """Training length at each evaluation point, in `results.unit`, increasing: (points,)."""
-    return np.sort(results.table("evaluation", goal_space=goal_space)[results.unit_column].unique())
+    return np.sort(results.points[goal_space])
 
 
 def success_curves(
@@ -57,13 +57,15 @@ def success_curves(
     """Success of one algorithm, or another column of evaluations: (seeds, categories, points)."""
     where = {**algorithm._asdict(), "goal_space": goal_space, "split": split}
     frame = results.table("evaluation", **where)
-    cube = frame.set_index(["seed", "category", results.unit_column], drop=False)[column]
-    categories = evaluated_categories(results, goal_space, split)
-    points = evaluation_points(results, goal_space)
-    seeds = results.seeds_of(algorithm, goal_space)
-    index = pd.MultiIndex.from_product([seeds, categories, points])
-    values = cube.reindex(index).to_numpy(dtype=np.float64)
-    return values.reshape(len(seeds), len(categories), len(points))
+    axes = {
+        "seed": results.seeds_of(algorithm, goal_space),
+        "category": evaluated_categories(results, goal_space, split),
+        results.unit_column: evaluation_points(results, goal_space),
+    }
+    places = (pd.Index(keys).get_indexer(frame[name]) for name, keys in axes.items())
+    curves = np.full([len(keys) for keys in axes.values()], np.nan)
+    curves[tuple(places)] = frame[column]
+    return curves
 
 
 def run_scores(

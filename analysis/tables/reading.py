@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -82,31 +83,31 @@ def read_columns(path: Path, spec: TableSpec, leading: tuple[str, ...] = ()) -> 
 
 
 def _check_column(values: pd.Series, path: Path, spec: TableSpec) -> None:
-    name, types = str(values.name), pd.api.types
-    if name not in TEXT_COLUMNS:
-        numeric = types.is_numeric_dtype(values) and not types.is_bool_dtype(values)
-        numbers = values if numeric else pd.to_numeric(values, errors="coerce")
-        _refuse(values, values.notna() & numbers.isna(), path, "a number")
-        if not numeric:
+    name, array = str(values.name), values.to_numpy()
+    if name in TEXT_COLUMNS:
+        empty = values.isna() | (values == "")
+    else:
+        if array.dtype.kind not in "iuf":
+            numbers = pd.to_numeric(values, errors="coerce")
+            _refuse(values, values.notna() & numbers.isna(), path, "a number")
             raise InputError(
                 f"{path}: column {name} holds something that is not a number; allowed: numbers"
             )
-    if name not in spec.gaps:
-        empty = np.flatnonzero(values.isna() | (values == ""))
-        if len(empty):
-            raise InputError(f"{path}: line {empty[0] + 2} has no value in column {name}")
+        empty = np.isnan(array)
+    if name not in spec.gaps and empty.any():
+        line = np.flatnonzero(empty)[0] + 2
+        raise InputError(f"{path}: line {line} has no value in column {name}")
     if name in WHOLE_COLUMNS:
-        invalid = (values < 0) | ((values % 1) != 0)
-        _refuse(values, invalid, path, "whole numbers of 0 or more")
-        if not types.is_integer_dtype(values):
+        with np.errstate(invalid="ignore"):  # infinity has no remainder
+            _refuse(values, (array < 0) | (array % 1 != 0), path, "whole numbers of 0 or more")
+        if array.dtype.kind == "f":
             raise InputError(f"{path}: column {name} holds fractions; allowed: whole numbers")
     if name in spec.fractions:
-        outside = values.notna() & ~values.between(0.0, 1.0)
-        _refuse(values, outside, path, "between 0 and 1")
+        _refuse(values, ~empty & ~((array >= 0.0) & (array <= 1.0)), path, "between 0 and 1")
     if name in spec.amounts:
-        _refuse(values, values < 0, path, "0 or more")
+        _refuse(values, array < 0, path, "0 or more")
     if name not in TEXT_COLUMNS:
-        _refuse(values, np.isinf(values.astype(float)), path, "finite numbers")
+        _refuse(values, np.isinf(array), path, "finite numbers")
 
 
 def _check_rows(frame: pd.DataFrame, name: str, path: Path, categories: Categories) -> None:
@@ -127,7 +128,7 @@ def _check_rows(frame: pd.DataFrame, name: str, path: Path, categories: Categori
         _refuse(frame["success"], invalid, path, "a multiple of 1/n, as n episodes give it")
 
 
-def _refuse(values: pd.Series, invalid: pd.Series, path: Path, allowed: str) -> None:
+def _refuse(values: pd.Series, invalid: Any, path: Path, allowed: str) -> None:
     """Raise InputError for the first invalid value; line 1 is the header."""
     rows = np.flatnonzero(invalid)
     if len(rows):

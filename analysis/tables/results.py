@@ -170,6 +170,16 @@ class Results:
         return tuple(name for name in self.algorithms_in(goal_space) if name in pairs)
 
     @functools.cached_property
+    def evaluated(self) -> set[tuple]:
+        """Goal space, split and category of each evaluation."""
+        return distinct(self.tables["evaluation"], ("goal_space", "split", "category"))
+
+    @functools.cached_property
+    def points(self) -> Mapping[str, Any]:
+        """Training length at the evaluations of each goal space, in `unit`: (points,) each."""
+        return dict(self.tables["evaluation"].groupby("goal_space")[self.unit_column].unique())
+
+    @functools.cached_property
     def _seeds(self) -> dict[str, dict[Algorithm, list[int]]]:
         return grid.seeds_by_algorithm(self.runs)
 

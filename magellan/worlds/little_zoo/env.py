@@ -1,12 +1,13 @@
 """Little-Zoo as Gymnasium environments: a single one and a vector."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Text
+from gymnasium.spaces import Space, Text
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, create_shared_memory
 
@@ -255,9 +256,17 @@ class LittleZooVector(VectorEnv):
         self.num_envs = num_envs
         self.single_observation_space = ObservationText()
         self.single_action_space = ActionText()
-        self.observation_space = batch_space(self.single_observation_space, num_envs)
-        self.action_space = batch_space(self.single_action_space, num_envs)
         self.episodes: list[_Episode] = []
+
+    # An evaluation makes vectors of hundreds and reads neither; a copy of a space takes half a
+    # millisecond.
+    @functools.cached_property
+    def observation_space(self) -> Space[Any]:  # type: ignore[override]
+        return batch_space(self.single_observation_space, self.num_envs)
+
+    @functools.cached_property
+    def action_space(self) -> Space[Any]:  # type: ignore[override]
+        return batch_space(self.single_action_space, self.num_envs)
 
     @property
     def possible_actions(self) -> list[tuple[str, ...]]:

@@ -20,4 +20,5 @@ def loaded(name, stand_ins):
             patch.setitem(sys.modules, path, types.SimpleNamespace(**members))
         patch.delitem(sys.modules, module, raising=False)
         yield importlib.import_module(module)
-        sys.modules.pop(module, None)
+        del sys.modules[module]
+        delattr(sys.modules["magellan.integrations"], name)  # a real package is imported anew

@@ -54,7 +54,8 @@ class Insight(Rule):
         mean = pairs.real / (pairs.real + pairs.imag)
         preference = mean * (1 - mean) * np.exp(-self.settings.eta * (mean - self.settings.mu) ** 2)
         scores = preference * information(pairs.real, pairs.imag, int(self.answers[0]))
-        return nearest(scores[group], scores.max(), self.settings.candidates)
+        scores /= scores.max() or 1.0  # with many answers they are small
+        return nearest(np.round(scores, 9)[group], 1.0, self.settings.candidates)
 
 
 log_gamma = np.vectorize(math.lgamma, otypes=[np.float64])

@@ -27,9 +27,11 @@ def by_rank(scores: np.ndarray, temperature: float) -> np.ndarray:
 def nearest(scores: np.ndarray, target: float, among: int) -> np.ndarray:
     """Probability of being the nearest to `target` of `among` uniform draws with replacement.
 
-    Equally near arms share their probability. `among` = 1 is uniform; the larger, the greedier.
+    Arms that are equally near, but for rounding, share their probability. `among` = 1 is uniform;
+    the larger, the greedier.
     """
-    _, group, counts = np.unique(np.abs(scores - target), return_inverse=True, return_counts=True)
+    distances = np.round(np.abs(scores - target), 12)
+    _, group, counts = np.unique(distances, return_inverse=True, return_counts=True)
     farther = 1.0 - np.concatenate([[0.0], np.cumsum(counts)]) / len(scores)
     chance = farther[:-1] ** among - farther[1:].clip(0.0) ** among
     return (chance / counts)[group]

@@ -11,6 +11,7 @@ from magellan.competence.ensemble import Ensemble, EnsembleSettings
 from magellan.competence.windows import PerGoalWindows
 from magellan.core.errors import NotFiniteError
 from magellan.core.registry import is_built_in
+from magellan.curriculum import Curriculum
 from magellan.samplers import SAMPLERS, GoalSampler, SamplerParts, make_sampler, register_sampler
 from magellan.samplers.base import NEVER
 from magellan.samplers.choice import WeightedChoice
@@ -85,6 +86,22 @@ def test_the_nearest_draw_is_what_simulation_finds():
     assert chances[0] == chances[1]
     error = np.sqrt(chances * (1 - chances) / n)
     assert (np.abs(frequencies - chances) <= 5 * error + 2e-4).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "solved", "answers", "settings"),
+    [
+        ("insight", 1, 8, {"insight": {"mu": 0.5}}),
+        ("insight", 3, 8, {"insight": {"eta": 0.0}}),
+        ("pcl", 3, 10, {"samplers": {"estimator": "per_goal"}}),
+    ],
+)
+def test_goals_as_good_but_for_rounding_share_their_probability(name, solved, answers, settings):
+    """Success rates of p and 1 - p, which these constants do not tell apart."""
+    curriculum = Curriculum(list("abcdefgh"), name, settings=settings)
+    k = np.where(np.arange(8) % 2, solved, answers - solved)
+    curriculum.update(np.repeat(np.arange(8), answers), (np.arange(answers) < k[:, None]).ravel())
+    np.testing.assert_allclose(curriculum.probabilities(), 1 / 8)
 
 
 def test_a_draw_of_exactly_zero_skips_weights_of_zero():

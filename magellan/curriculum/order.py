@@ -85,25 +85,31 @@ def ordered(
         raise not_allowed("draws", draws, f"at most {len(rows)}, the rows, if each is drawn once")
     settings = dict(settings or {})
     settings["samplers"] = NO_EXPLORATION | dict(settings.get("samplers", {}))
-    curriculum = Curriculum(
-        [_text(row, number) for number, row in enumerate(rows)],
-        sampler,
-        seed=seed,
-        groups=[row["group"] for row in rows] if "group" in rows[0] else None,
-        settings=settings,
-        **arguments,
-    )
-    solved = [math.floor(row["rate"] * answers + 0.5) for row in rows]
-    rewards = [float(place < k) for k in solved for place in range(answers)]
-    curriculum.update(np.repeat(np.arange(len(rows)), answers), rewards)
+    texts = [_text(row, number) for number, row in enumerate(rows)]
+    groups = [row["group"] for row in rows] if "group" in rows[0] else None
+    places = np.repeat(np.arange(len(rows)), answers)
+
+    def told(solved: np.ndarray) -> Curriculum:
+        """A curriculum that knows of each row how many answers succeeded, (rows,)."""
+        known: Any = {"seed": seed, "groups": groups, "settings": settings}
+        curriculum = Curriculum(texts, sampler, **known, **arguments)
+        curriculum.update(places, (np.arange(answers) < solved[:, None]).ravel())
+        return curriculum
+
+    solved = np.array([math.floor(row["rate"] * answers + 0.5) for row in rows])
+    curriculum, why = told(solved), ""
     chances = curriculum.probabilities()
     shares = np.round(chances / chances.max(), 9)
-    # Some samplers compute in float32.
-    alike = np.allclose(chances, curriculum.sampler.unbiased(), rtol=1e-6, atol=0.0)
-    why = "gives all rows, or groups, the same probability" if alike else ""
-    if sampler == "tscl" or isinstance(curriculum.sampler.estimator, ExpertBuckets):
-        why = "compares older answers with newer ones, and rows are of one time"
-    if sampler != "random" and why and len({*solved}) > 1:
+    if sampler != "random" and np.ptp(solved):
+        others = np.full(len(rows), round(solved.mean())), np.roll(solved, (len(rows) + 1) // 2)
+        if all(np.allclose(chances, told(other).probabilities(), 1e-2, 0.0) for other in others):
+            why = "gives the same probabilities whatever the rates are"
+        # Some samplers compute in float32.
+        if np.allclose(chances, curriculum.sampler.unbiased(), rtol=1e-6, atol=0.0):
+            why = "gives all rows, or groups, the same probability"
+        if sampler == "tscl" or isinstance(curriculum.sampler.estimator, ExpertBuckets):
+            why = "compares older answers with newer ones, and rows are of one time"
+    if why:
         raise InputError(
             f"sampler: {sampler} {why}: it tells none from another by one rate each; allowed: "
             "others, such as learnability, pools, mopps"

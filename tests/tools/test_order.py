@@ -53,11 +53,15 @@ def test_rows_are_drawn_by_probability(tmp_path, capsys):
     assert len((tmp_path / "out.jsonl").read_text().split("\n")) == 7
 
 
-def test_probabilities_that_differ_by_rounding_are_no_order():
-    def embed(texts):
-        return np.array([[len(text), text.count("e")] for text in texts], float)
+def embed(texts):
+    return np.array([[len(text), int(text[8])] for text in texts], float)
 
-    refuses("^sampler: bots gives all rows", order.ordered, rows(), "bots", embed=embed)
+
+@pytest.mark.parametrize("name", ["bots", "pcl", "frontier", "goldilocks", "vds", "e2h", "adarft"])
+def test_probabilities_that_do_not_follow_the_rates_are_no_order(name):
+    by_group = {"order": ["a", "b"]} if name in ("e2h", "adarft") else {"embed": embed}
+    lines = rows(group="aabbbb") if "order" in by_group else rows()
+    refuses(rf"^sampler: {name} gives .*: it tells none", order.ordered, lines, name, **by_group)
 
 
 RULE = ["--sampler", "random"]

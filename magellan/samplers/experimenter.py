@@ -159,7 +159,7 @@ class GoalExperimenter(Proposals):
             place = features[goals[0]] if len(goals) else self._embed([self.lines.prompt(name)])[0]
         except InputError:  # no model, or one that reads no such text
             return goals
-        order = np.argsort(((features - place) ** 2).sum(axis=1), kind="stable")
+        order = np.argsort(((features.astype(np.float64) - place) ** 2).sum(axis=1), kind="stable")
         nearest = order[: self.settings.retrieved]
         return np.concatenate([goals, nearest[~np.isin(nearest, goals)]])[: self.settings.retrieved]
 

@@ -193,6 +193,17 @@ def test_kinds_that_lie_apart_get_regions_of_their_own():
         assert len(set(kind[region == number])) == 1  # and there is one
 
 
+def test_vectors_wider_than_they_are_many_have_the_same_distances():
+    """Those of a large model; zeros behind them change nothing."""
+    vectors = np.random.default_rng(0).normal(size=(8, 3))
+    wide = np.hstack([vectors, np.zeros((8, 20))])
+    close, far = (
+        np.linalg.norm(points[:, None] - points, axis=-1)
+        for points in (grouped.whitened(wide, 0.01), grouped.whitened(vectors, 0.01))
+    )
+    np.testing.assert_allclose(close, far, rtol=1e-6)
+
+
 def test_regions_keep_the_numbers_of_those_that_they_come_from():
     former = np.array([0, 0, 0, 1, 1, 2, 2, 2])
     new = np.array([2, 2, 2, 0, 0, 1, 1, 0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,7 +35,7 @@ class HiddenStates:
         """Return embeddings of texts, float32 (n, width), n > 0.
 
         Raises:
-            InputError: a text has no tokens.
+            InputError: a text has no tokens, or more than the model has positions.
         """
         modes = [(module, module.training) for module in self._model.modules()]
         self._model.eval()
@@ -47,9 +48,12 @@ class HiddenStates:
 
     def _embed(self, texts: Sequence[str]) -> np.ndarray:
         rows = [torch.tensor(row) for row in self._tokenizer(list(texts))["input_ids"]]
+        config = self._model.config.get_text_config()
+        most = getattr(config, "max_position_embeddings", None) or math.inf
         for text, row in zip(texts, rows, strict=True):
-            if not len(row):
-                raise not_allowed("embed", text, "other texts", ": it has no tokens")
+            if not 0 < len(row) <= most:
+                why = f": it has {len(row)} tokens"
+                raise not_allowed("embed", text, f"texts of 1 to {most} tokens", why)
         tokens = pad_sequence(rows, batch_first=True).to(self._model.device)
         last = torch.tensor([len(row) - 1 for row in rows], device=self._model.device)
         mask = torch.arange(tokens.shape[1], device=last.device) <= last[:, None]

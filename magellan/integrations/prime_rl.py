@@ -24,6 +24,7 @@ from prime_rl.orchestrator.curriculum.samplers import TaskSampler
 from magellan.core.errors import InputError, not_allowed
 from magellan.core.parsing import is_whole
 from magellan.curriculum import Curriculum
+from magellan.curriculum.answers import numbers
 
 
 class CurriculumSampler(TaskSampler):
@@ -85,11 +86,15 @@ class CurriculumSampler(TaskSampler):
         Raises:
             InputError: as `Curriculum.load_state_dict`, or a waiting group of no task.
         """
-        waiting = [(int(row), list(rewards)) for row, rewards in state_dict["waiting"]]
+        saved: Any = state_dict.get("waiting")
+        try:
+            waiting = [(int(row), numbers("waiting", each).tolist()) for row, each in saved]
+        except (TypeError, ValueError):
+            raise not_allowed("waiting", saved, "pairs of a task's row and its rewards") from None
         for row, _ in waiting:
             if row not in range(len(self.tasks)):
                 raise not_allowed("waiting: row", row, f"0 to {len(self.tasks) - 1}")
-        self.curriculum.load_state_dict(state_dict["curriculum"])
+        self.curriculum.load_state_dict(state_dict.get("curriculum", {}))
         self._waiting = waiting
 
     def metrics(self) -> dict[str, float]:

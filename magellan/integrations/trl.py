@@ -134,7 +134,8 @@ class CurriculumMixin(Trainer):
     def _recording_judge(self, judge: Any) -> Callable[..., Any]:
         """Wrap a reward function so that training rewards are recorded."""
         model = isinstance(judge, nn.Module)
-        if model or not callable(judge) or inspect.iscoroutinefunction(judge):
+        waits = map(inspect.iscoroutinefunction, (judge, getattr(judge, "__call__", None)))  # noqa: B004
+        if model or not callable(judge) or any(waits):
             raise not_allowed("judge", judge, "a plain function")
 
         @functools.wraps(judge)
@@ -146,6 +147,10 @@ class CurriculumMixin(Trainer):
                 self._unreported.append((list(arguments[COLUMN]), own))
             return rewards
 
+        named = judge
+        while isinstance(named, functools.partial):
+            named = named.func
+        reward.__name__ = getattr(named, "__name__", type(named).__name__)  # as TRL names it
         return reward
 
     def _get_train_sampler(self, dataset: Any = None) -> Draws:
@@ -240,8 +245,13 @@ class CurriculumMixin(Trainer):
                     f"resume_from_checkpoint: {path} is missing; allowed: a checkpoint with one"
                 )
             state = read_json_object(path)
+            ahead: Any = state.get("ahead")
+            listed = isinstance(ahead, list) and all(isinstance(batch, list) for batch in ahead)
+            rows = chain(*ahead) if listed else ()
+            if not listed or any(row not in range(len(self.curriculum)) for row in rows):
+                raise not_allowed(f"{path}: ahead", ahead, "lists of rows of train_dataset")
             self.curriculum.load_state_dict(state.get("curriculum", {}))
-            self._ahead[:] = state["ahead"]
+            self._ahead[:] = ahead
         return super().train(resume_from_checkpoint, *args, **kwargs)
 
 
@@ -271,14 +281,15 @@ def _check_rows(rows: Any, curriculum: Curriculum) -> None:
             f"train_dataset: a column {COLUMN!r} is not allowed, as the trainer adds one; "
             "allowed: other names"
         )
-    known = {*curriculum.goals}
+    goals = curriculum.goals
+    known = {*goals}
     for row, prompt in enumerate(rows["prompt"] if "prompt" in rows.column_names else ()):
         turns = [prompt] if isinstance(prompt, str) else [str(turn["content"]) for turn in prompt]
         texts = {"\n".join(turns), *turns[-1:]}
-        if curriculum.goals[row] not in texts and texts & known:
+        if goals[row] not in texts and texts & known:
             raise InputError(
                 f"train_dataset: row {row} is {shown(turns[-1])}, another goal of the curriculum, "
-                f"whose goal {row} is {shown(curriculum.goals[row])}; allowed: the same order"
+                f"whose goal {row} is {shown(goals[row])}; allowed: the same order"
             )
 
 

@@ -23,6 +23,7 @@ except ImportError:  # from verl 0.8 on
     from torch.utils.data import Sampler
 
 from magellan.core.errors import InputError, not_allowed
+from magellan.core.parsing import is_whole
 from magellan.curriculum import Curriculum
 
 
@@ -99,9 +100,12 @@ class CurriculumSampler(Sampler):
         return {"drawn": self._drawn, "curriculum": self.curriculum.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a `state_dict`."""
-        self.curriculum.load_state_dict(state["curriculum"])
-        self._drawn, self._resumes = int(state["drawn"]), True
+        """Restore a `state_dict`; `InputError` if it is refused, and then nothing changes."""
+        drawn: Any = state.get("drawn")
+        if not is_whole(drawn, 0):
+            raise not_allowed("drawn", drawn, "a whole number >= 0")
+        self.curriculum.load_state_dict(state.get("curriculum", {}))
+        self._drawn, self._resumes = int(drawn), True
 
 
 def _plain(values: Any) -> dict[str, Any]:

@@ -80,6 +80,9 @@ def test_a_resumed_one_with_smaller_steps_goes_on_learning(made):
     assert again.curriculum.sampler.step == 2
     with pytest.raises(InputError, match=r"^waiting: row: 99 is not allowed; allowed: 0 to"):
         again.load_state_dict({**state, "waiting": [(99, [1.0])]})
+    for damaged in ([[0, ["x"]]], None, [[0]]):
+        with pytest.raises(InputError, match=r"^waiting: "):
+            again.load_state_dict({**state, "waiting": damaged})
 
 
 def test_errors_and_others_agents_are_lost(made):

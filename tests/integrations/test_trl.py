@@ -1,5 +1,7 @@
 """A curriculum behind TRL's hook: a stand-in of its trainer, and TRL itself where it is."""
 
+import functools
+import json
 import types
 import warnings
 from itertools import islice
@@ -215,6 +217,8 @@ def test_the_judge_is_the_one_that_is_named(hook, tmp_path):
     assert list(grpo.reward_funcs[1](goal=[3, 14])) == [None, 1.0]
     grpo._unreported.clear()
     assert grpo.reward_funcs[0] is partly
+    named = functools.partial(functools.partial(partly, n=1), m=2)
+    assert trainer(hook, tmp_path, reward_funcs=named).reward_funcs[0].__name__ == "partly"
     for _ in range(2):
         grpo.answer([1, 14])
         grpo.report()
@@ -239,13 +243,23 @@ def test_a_resumed_trainer_draws_as_one_that_never_stopped(hook, tmp_path, name)
     rest = again.train(str(tmp_path / "b" / "checkpoint-3"), batches=5)
     assert first + rest == whole
     assert again.resumed == str(tmp_path / "b" / "checkpoint-3")
+    file, before = tmp_path / "b" / "checkpoint-3" / hook.FILE, again.curriculum.state_dict()
+    for ahead in ([[0, "a"]], [[99]], [3], None):
+        file.write_text(json.dumps({**json.loads(file.read_text()), "ahead": ahead}))
+        refuses(r"^\S+curriculum.json: ahead: ", again.train, str(file.parent))
+    assert again.curriculum.state_dict() == before
 
 
 def test_bad_input_is_one_clear_line(hook, tmp_path):
     with pytest.raises(InputError, match=r"^resume_from_checkpoint: \S+curriculum.* is missing"):
         trainer(hook, tmp_path).train(str(tmp_path / "checkpoint-2"))
-    with pytest.raises(InputError, match=r"^judge: 'a/model' is not allowed; allowed: a plain"):
-        trainer(hook, tmp_path, reward_funcs=["a/model"])
+
+    class Waits:
+        async def __call__(self, goal, **_):
+            return [1.0 for _ in goal]
+
+    for judge in ("a/model", Waits(), Waits().__call__):
+        refuses("^judge: .*; allowed: a plain", trainer, hook, tmp_path, reward_funcs=[judge])
 
     def made(data, goals=GOALS, **given):
         given["curriculum"] = Curriculum(goals, "random")

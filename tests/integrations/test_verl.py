@@ -165,6 +165,16 @@ def test_bad_input_is_one_clear_line(make_sampler, rows, curriculum, says):
         make_sampler(rows, **curriculum).record([{"index": 99}], np.ones(1))
 
 
+@pytest.mark.parametrize("part", [{"drawn": "x"}, {"drawn": -5}, {"curriculum": None}])
+def test_a_refused_state_changes_nothing(make_sampler, part):
+    first, again = (make_sampler(ROWS, sampler="learnability") for _ in range(2))
+    step(first, [7, 8])
+    before = again.state_dict()
+    with pytest.raises(InputError, match=r"^(drawn|curriculum): "):
+        again.load_state_dict({**first.state_dict(), **part})
+    assert again.state_dict() == before
+
+
 def test_scores_that_are_not_finite_are_lost(make_sampler):
     sampler = make_sampler(ROWS, sampler="plr", solved=0.7)
     scores = np.array([np.nan, 0.7, np.inf, 0.0], np.float32)

@@ -117,6 +117,20 @@ def test_a_curriculum_goes_on_where_another_stopped(name):
         np.testing.assert_array_equal(one.probabilities(), whole.probabilities())
 
 
+def test_a_copy_does_not_depend_on_what_its_arguments_became():
+    class Own(Curriculum):
+        pass
+
+    goals, settings = ["a", "b"], {"mopps": {"candidates": 4}}
+    first = Own(goals, "mopps", settings=settings)
+    goals.append("c")
+    first.add(goals[2:])
+    first.goals.append("d")
+    first.solved, settings["mopps"]["candidates"] = 0.5, 8
+    twin = copy.deepcopy(first)
+    assert (type(twin), twin.goals, twin.solved) == (Own, ["a", "b", "c"], 0.5)
+
+
 @pytest.mark.parametrize("name", ["online", "learnability", "magellan"])
 def test_goals_come_on_the_way_and_what_is_known_stays(name):
     curriculum = make(name)
@@ -251,6 +265,8 @@ CASES = {
     "n: 13 is not allowed; allowed: 0 to 12, the goals": lambda: new().sample(13, False),
     "outcomes: shapes of goals, success": lambda: new().update([1], [0, 1]),
     "success: 'x' is not allowed; allowed: numbers": lambda: new().update([0, 1], [0.5, "x"]),
+    "success: b": lambda: new().update([0], np.zeros(1, "V2")),
+    "indices: None is not allowed": lambda: new().update(None, [1]),
     "indices: 0 stands beside names": lambda: new().update([0, "grow cow"], [1, 1]),
     "indices: 'grow tiger' is not a goal": lambda: new().update(["grow tiger"], [1]),
     "n: 2.5 is not allowed; allowed: a whole number >= 0": lambda: new().sample(2.5),
@@ -279,6 +295,14 @@ def test_a_state_names_what_it_was_made_with(line):
     state = make("magellan").state_dict()
     begin = "^curriculum: a state of magellan is not allowed: .*" + re.escape(line)
     refuses(begin, make("magellan", **OTHERS[line]).load_state_dict, state)
+
+
+def test_a_state_says_with_which_adapters_it_was_made():
+    first, other = (
+        Curriculum(PROMPTS[:2], embed="zoo-mini", settings={"backbone": {"lora_alpha": alpha}})
+        for alpha in (32.0, 1.0)
+    )
+    refuses("^.*: backbone.lora_alpha is 1.0 here", other.load_state_dict, first.state_dict())
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
@@ -324,7 +348,8 @@ def test_hidden_states_of_a_text_do_not_depend_on_its_batch_or_a_padding_token()
     with in_float64(model):
         close(together, alone, hidden(texts))
     assert np.abs(alone[0] - alone[1]).max() > 0.01
-    assert "'' is not allowed: it has no tokens" in refusal(hidden, ["cow", ""])
+    assert "'' is not allowed: it has 0 tokens" in refusal(hidden, ["cow", ""])
+    assert "tokens; allowed: texts of 1 to 256" in refusal(hidden, ["Grow cow " * 300])
     assert [layer.training for layer in model.model.layers[:2]] == [False, True]
     assert model.training
     tuning = PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=20)

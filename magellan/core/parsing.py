@@ -192,4 +192,6 @@ def plain(values: Any) -> Any:
         return [plain(value) for value in values]
     if isinstance(values, np.ma.MaskedArray):
         return np.ma.filled(values.astype(np.float64), math.nan)
+    if str(getattr(values, "dtype", "")).startswith(("bfloat16", "float8")):  # of ml_dtypes
+        return values.astype(np.float64)
     return math.nan if values is None else values

@@ -109,7 +109,7 @@ def numbers(name: str, values: Any) -> np.ndarray:
     if numbers.dtype.kind not in "biuf" and len(numbers):
         listed = values if isinstance(values, list | tuple) else numbers.tolist()
         strange = (value for value in listed if np.asarray(plain(value)).dtype.kind not in "biuf")
-        raise not_allowed(name, next(strange), "numbers")
+        raise not_allowed(name, next(strange, numbers.tolist()), "numbers")
     found = numbers.astype(np.float64)
     return np.where(np.isinf(found), found, found.clip(-LARGEST, LARGEST))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from magellan.competence.prompt_tokens import GoalFeatures
 from magellan.config import estimators_of
 from magellan.config.identity import flat_keys
 from magellan.config.phases import driver_of
-from magellan.core.errors import InputError, JobError, not_allowed, shown
+from magellan.core.errors import InputError, JobError, NotFiniteError, not_allowed, shown
 from magellan.core.parsing import is_whole, plain
 from magellan.core.randomness import Streams, initial_seeds
 from magellan.curriculum.answers import (
@@ -43,6 +44,9 @@ from magellan.worlds import Categories, Category
 
 if TYPE_CHECKING:
     from magellan.model.embedded import Embed
+
+NUMBERS_STAY = ("backbone.model", "backbone.passes", "backbone.lora_mode")
+"""Keys of the model that a state may differ in: how it is computed, and its name, as it is read."""
 
 
 class Curriculum:
@@ -85,8 +89,6 @@ class Curriculum:
         solved: float = 1.0,
         keys: Sequence[str] | None = None,
     ) -> None:
-        given = (goals, sampler, embed, seed, groups, impossible, settings, play, order, solved)
-        self._given = (*given, keys)
         self._config = run_config(sampler, seed, settings or {})
         named = {"groups": groups, "order": order, "impossible": impossible}
         for argument, listed in named.items():
@@ -109,6 +111,17 @@ class Curriculum:
             "groups": digest([self._goals.numbers, names, sorted(impossible)]),
         }
         self._n_first, self._embed = len(self._goals), embed
+        self._given: dict[str, Any] = {
+            "groups": None if groups is None else list(groups),
+            "impossible": list(impossible),
+            "order": None if order is None else list(order),
+            "keys": None if keys is None else list(keys),
+            "settings": copy.deepcopy(settings),
+            "sampler": sampler,
+            "embed": embed,
+            "seed": seed,
+            "play": play,
+        }
         self._start()
         self._check_arguments(groups is not None)
 
@@ -127,7 +140,8 @@ class Curriculum:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy and pickle, as for a process of Ray, as the arguments and the state."""
-        return _again, (self._given, self.state_dict())
+        first = {"goals": self._goals.texts[: self._n_first], "solved": self.solved}
+        return _again, (type(self), self._given | first, self.state_dict())
 
     def __len__(self) -> int:
         return len(self._goals)
@@ -135,7 +149,7 @@ class Curriculum:
     @property
     def goals(self) -> list[str]:
         """The goals, in order."""
-        return self._goals.texts
+        return list(self._goals.texts)
 
     def sample(self, n: int, replace: bool = True) -> np.ndarray:
         """Draw `n` goals; return their rows, int64 (n,).
@@ -239,6 +253,7 @@ class Curriculum:
             raise not_allowed("draws", draws, "a number or a name for each answer")
         apart = np.unique(names, return_inverse=True)[1]
         pairs, group = np.unique(np.stack([goals, apart]), axis=1, return_inverse=True)
+        group = group.reshape(-1)  # NumPy 2.0.0 has it as a row
         found = grouped(group[came], rewards[came], in_format_of(success, self.solved))
         passed = admitted_by(passes, replace(found, goals=pairs[0, found.goals].astype(np.int64)))
         return came & np.isin(group, found.goals[passed])
@@ -373,7 +388,7 @@ class Curriculum:
         except Exception as error:
             self._start()
             self._restore(decoded(before))
-            if isinstance(error, InputError | JobError):
+            if isinstance(error, InputError | JobError) and not isinstance(error, NotFiniteError):
                 raise
             kind = type(error).__name__
             raise InputError(f"curriculum: the state is damaged ({kind}: {error})") from None
@@ -393,13 +408,16 @@ class Curriculum:
         config, names = self._config, estimators_of(self._config)
         sections = {"samplers", SAMPLERS[config.sampler].section}
         sections |= {ESTIMATORS[name].section for name in names}
+        if isinstance(self._embed, str) and self._backend is not None:
+            sections.add("backbone")
         values = {k: v for k, v in config.model_dump(mode="json").items() if k in sections}
+        values = {key: value for key, value in flat_keys(values).items() if key not in NUMBERS_STAY}
         return {
             "sampler": config.sampler,
             "estimator": driver_of(config, config.sampler),
             "seed": config.seed,
             "solved": self.solved,
-            **flat_keys(values),
+            **values,
             **self._first,
             "embed": self._fingerprint(),
         }
@@ -434,8 +452,11 @@ class Curriculum:
                 raise InputError(f"play: none given; the estimator {name} of {sampler} needs it")
 
 
-def _again(given: tuple[Any, ...], state: Mapping[str, Any]) -> Curriculum:
+def _again(
+    kind: type[Curriculum], given: Mapping[str, Any], state: Mapping[str, Any]
+) -> Curriculum:
     """Return the curriculum of these arguments, in this state."""
-    curriculum = Curriculum(*given)
+    curriculum = kind.__new__(kind)
+    Curriculum.__init__(curriculum, **given)
     curriculum.load_state_dict(state)
     return curriculum

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -47,15 +48,23 @@ class Goals:
         """Drop all but the first n goals."""
         for values in (self.texts, self.numbers, self.keys):
             del values[n:]
+        vars(self).pop("_names", None)
+
+    @functools.cached_property
+    def _names(self) -> tuple[Counter[str | None], dict[str | None, int]]:
+        """Number of goals with each text or key, and the row of one."""
+        pairs = {pair for names in (self.texts, self.keys) for pair in enumerate(names)}
+        return Counter(name for _, name in pairs), {name: row for row, name in pairs}
 
     def rows(self, indices: Any) -> np.ndarray:
         """Rows (m,) int64 of goals given by row, text or key."""
         allowed = f"0 to {len(self) - 1}, or the texts or keys of goals"
+        if indices is None:
+            raise not_allowed("indices", indices, allowed)
         single = isinstance(indices, str | int) or getattr(indices, "ndim", 1) == 0
         listed: Any = [indices] if single else indices
         if any(isinstance(name, str) for name in listed):
-            pairs = {pair for names in (self.texts, self.keys) for pair in enumerate(names)}
-            named, rows = Counter(name for _, name in pairs), {name: row for row, name in pairs}
+            named, rows = self._names
             for name in listed:
                 if not isinstance(name, str):
                     both = f"{shown(name)} stands beside names"
@@ -84,14 +93,15 @@ class Goals:
                 check_names(argument, given)
         if not len(goals):
             raise InputError("goals: none are given; allowed: a list of names")
-        names = self.categories.names
+        places = {name: place for place, name in enumerate(self.categories.names)}
         group_names = [SINGLE_GROUP] * len(goals) if groups is None else list(groups)
-        unknown = [name for name in group_names if name not in names]
+        unknown = [name for name in group_names if name not in places]
         if len(group_names) != len(goals) or unknown:
-            allowed = f"one for each of {len(goals)} goals, of {', '.join(names)}"
+            allowed = f"one for each of {len(goals)} goals, of {', '.join(places)}"
             raise not_allowed("groups", unknown or len(group_names), allowed)
         if keys is not None and not (len(keys) == len(goals) == len(set(keys) - {*self.keys})):
             raise not_allowed("keys", list(keys), f"another name for each of {len(goals)} goals")
         self.keys += [None] * len(goals) if keys is None else map(str, keys)
         self.texts += map(str, goals)
-        self.numbers += [names.index(name) for name in group_names]
+        self.numbers += [places[name] for name in group_names]
+        vars(self).pop("_names", None)

@@ -107,14 +107,14 @@ def whitened(vectors: np.ndarray, least: float, most: int = 0) -> np.ndarray:
     most: maximum number of components; 0: all.
     """
     centred = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
-    if len(centred) < centred.shape[1]:  # as of a large model: from the smaller side
-        _, lengths, rows = np.linalg.svd(centred, full_matrices=False)
-        variance, directions = lengths[::-1] ** 2 / len(centred), rows[::-1].T
-    else:
-        variance, directions = np.linalg.eigh(centred.T @ centred / len(centred))
+    few = len(centred) < centred.shape[1]  # as of a large model: the smaller matrix is enough
+    products = centred @ centred.T if few else centred.T @ centred
+    variance, directions = np.linalg.eigh(products / len(centred))
     rounding = (float(np.abs(vectors).max()) * float(np.finfo(np.float32).eps)) ** 2
     enough = variance > max(least * variance[-1], rounding)
     top = np.flatnonzero(enough)[-most:]
+    if few:
+        return directions[:, top] * np.sqrt(len(centred))
     return centred @ (directions[:, top] / np.sqrt(variance[top]))
 
 

@@ -461,10 +461,11 @@ class ExperimentConfig(Section):
         for key in self.analysis.labels:
             sampler, slash, variant = key.rpartition("/")
             if variant not in self.variants or (slash and sampler not in self.samplers):
-                allowed = ", ".join(self.variants) or "none, as there are no variants"
+                names = f"{', '.join(self.variants)}, or one of these after SAMPLER/"
+                allowed = names if self.variants else "none, as there are no variants"
                 raise InputError(
-                    f"analysis.labels.{key}: not a variant; allowed: {allowed}, or one of these "
-                    f"after SAMPLER/{suggestion(variant, self.variants)}"
+                    f"analysis.labels.{key}: not a variant; allowed: {allowed}"
+                    f"{suggestion(variant, self.variants)}"
                 )
         feasible = WORLDS[self.world].categories.feasible
         for name in self.analysis.paper_mastery:

@@ -405,6 +405,12 @@ def _check_categories(world: World) -> None:
             raise not_allowed(
                 f"world {world.name}: totals", totals, "a number of goals for each category"
             )
+        if totals is not None and not any(
+            n for n, category in zip(totals, world.categories, strict=True) if category.feasible
+        ):
+            raise not_allowed(
+                f"world {world.name}: totals of {split!r}", totals, "goals of a feasible category"
+            )
 
 
 def describe(world: World, name: str, seed: int, split: str = "train") -> str:

@@ -93,6 +93,10 @@ class Episodes(Environment, Generic[EpisodeT]):
                 raise not_allowed("seed", seed, "None, or a whole number >= 0")
             self._rng = np.random.default_rng(seed)
         new = dict(zip(which, (self._kind(**goal) for goal in goals), strict=True))
+        for episode in new.values():
+            horizon = getattr(episode, "horizon", None)
+            if not is_whole(horizon, 1):
+                raise not_allowed(f"{self._kind.__name__}.horizon", horizon, "a whole number >= 1")
         self.episodes = [new[i] if i in new else self.episodes[i] for i in range(self.num_envs)]
         if len(new) == self.num_envs:  # as at the first reset
             self._check_attributes()
@@ -113,7 +117,7 @@ class Episodes(Environment, Generic[EpisodeT]):
                 raise not_allowed(method, reached, "True or False, whether the goal is reached")
             rewards[i] = terminated[i] = reached
             self._elapsed[i] += 1
-            truncated[i] = self._elapsed[i] == episode.horizon
+            truncated[i] = self._elapsed[i] >= episode.horizon
         self._terminated |= terminated
         self._truncated |= truncated
         return tuple(self.prompts()), rewards, terminated, truncated, {}
@@ -130,6 +134,9 @@ class Episodes(Environment, Generic[EpisodeT]):
             if self._terminated[i] or self._truncated[i]:
                 raise has_ended(i)
             possible = self.episodes[i].possible_actions()
+            if not len(possible):
+                method = f"{self._kind.__name__}.possible_actions"
+                raise not_allowed(method, possible, "at least one action")
             if not 0 <= actions[i] < len(possible):
                 raise InputError(
                     f"action = {actions[i]}: allowed are 0..{len(possible) - 1}, or -1"

@@ -91,7 +91,8 @@ class ListedWorld(World):
             mix = mix if min(mix) else ()
         if not any(mix) or any(n > total for n, total in zip(mix, totals, strict=True)):
             smallest = math.ceil(0.5 / min(self.proportions)) if self.proportions else 0
-            sizes = f"sizes such as 25k, at least {smallest}, or " * bool(smallest)
+            size = max(25, -(-smallest // 1000))
+            sizes = f"sizes such as {size}k, at least {smallest}, or " * bool(smallest)
             raise InputError(
                 f"goal_space = {name!r}: allowed are {sizes}numbers of goals with dashes between "
                 f"them, for {', '.join(categories)}, at most {'-'.join(map(str, totals))}"

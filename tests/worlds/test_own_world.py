@@ -178,6 +178,7 @@ KINDS = {
     "label with marks": ([Category("a", label="$x$")], None),
     "a total for two": ([Category("a")], (3, 4)),
     "less than none": ([Category("a")], (-3,)),
+    "no possible one": ([Category("a"), Category("b", feasible=False)], (0, 3)),
 }
 
 
@@ -225,6 +226,12 @@ def test_an_episode_says_only_whether_its_goal_is_reached(given):
     refuses(f"^Odd.act: {re.escape(shown(given))} is not allowed", episodes.step, np.array([0]))
     episodes.episodes[0].place = [{"at": (0, 1)}]  # a checkpoint would make it a list
     refuses(r"^Odd.place: .* is not allowed; allowed: what a che", episodes.state_dict)
+    Odd.possible_actions = lambda self: []
+    refuses(r"^Odd.possible_actions: \[\] is not allowed", episodes.step, np.array([0]))
+    for horizon in (0, 2.5, None):
+        Odd.horizon = horizon
+        refuses("^Odd.horizon: .* a whole number >= 1", episodes.reset, options={"goals": [{}]})
+    Odd.horizon = 2
     Odd.__init__ = lambda self, seen=1: setattr(self, "seen", seen)
     for seen in ({1}, np.float32(0.1), np.array(["a"])):
         message = refusal(Episodes(2, Odd).reset, options={"goals": [{}, {"seen": seen}]})

@@ -222,14 +222,18 @@ def compare(
     compared, known = [], []
     for text in contrasts:
         terms = parse(text)
-        for sign in (-1, 1):  # a difference the other way round is the same test
-            key = sorted(
-                (sign * t.sign, t.algorithm(results), t.goal_space, t.estimator) for t in terms
-            )
-            if key in known:
-                raise InputError(f"{text!r} is given twice; allowed: different contrasts")
-        known.append(key)
-        for space, split in itertools.product(_spaces(results, text, terms), splits):
+        spaces, keys = _spaces(results, text, terms), []
+        if len({t[2:] for t in terms}) < len(terms):
+            raise InputError(f"{text!r} has a term twice; allowed: different terms")
+        for space, sign in itertools.product(spaces, (-1, 1)):
+            # Also a difference the other way round, or in other words, is the same test.
+            names = [(t.algorithm(results), t.goal_space or space) for t in terms]
+            drivers = [t.estimator or results.driver_of(t.algorithm(results)) or "" for t in terms]
+            keys.append(sorted(zip([sign * t.sign for t in terms], names, drivers, strict=True)))
+        if any(key in known for key in keys):
+            raise InputError(f"{text!r} is given twice; allowed: different contrasts")
+        known += keys
+        for space, split in itertools.product(spaces, splits):
             sides = [scores(results, term, of, split, space) for term in terms]
             if any(list(side) != list(sides[0]) for side in sides):
                 raise InputError(

@@ -124,6 +124,7 @@ def tables(results: Results) -> Iterator[Table]:
 
 def _tables(results: Results, goal_space: str) -> Iterator[Table]:
     split, space = practised_split(results), f"goal space {goal_space}"
+    space += ", in the last phase" * bool(results.counted_from)
     where = f"{SPLIT_LABELS[split].lower()}, {space}"
     algorithms, words = results.algorithms_in(goal_space), [c.words for c in results.categories]
 
@@ -171,7 +172,7 @@ def _tables(results: Results, goal_space: str) -> Iterator[Table]:
 _SHARES: Mapping[str, Callable[[Results, Algorithm, str], pd.DataFrame | None]] = {
     "Share of training episodes, {}: mean over runs (lowest to highest)": practice_shares,
     "The same in the last third of each run's episodes, {}": partial(practice_shares, start=LATE),
-    "Over the whole training, without exploration (estimated), {}": exploited_shares,
+    "Over training, without exploration (estimated), {}": exploited_shares,
 }
 _COLUMNS = (
     ("competence", "Predicted competence, mean over training", ".2f"),

@@ -229,6 +229,8 @@ def test_tables_are_whole_where_a_split_has_fewer_tests():
         (["magellan", "magellan"], "'magellan' is given twice"),
         (["magellan/whole", "magellan"], "'magellan' is given twice"),
         (["magellan - online", "online - magellan"], "'online - magellan' is given twice"),
+        (["magellan", f"magellan@{GOAL_SPACE}"], f"'magellan@{GOAL_SPACE}' is given twice"),
+        (["magellan - magellan"], "'magellan - magellan' has a term twice"),
         (["magellan:best", "--of", "error"], "magellan: error needs one estimator; allowed: "),
         (["magellan:learned"], "allowed with --of error and --of collapse"),
         (["magellan", "--against", "observed"], "allowed with --of error"),

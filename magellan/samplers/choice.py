@@ -181,4 +181,7 @@ class SignalChoice(Choice):
         if self._exploited is not None:
             arms = candidates if self._candidates is None else self._candidates[candidates]
             weights = np.where(np.isin(arms, self._exploited), weights, 0.0)
-        self._choice.set(candidates, weights)
+        with np.errstate(over="ignore"):
+            self._choice.set(candidates, weights)
+        if not np.isfinite(self._choice.total):
+            raise NotFiniteError("goal weights must have a finite sum: the signal's have not")

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from magellan.competence.base import CompetenceEstimator, Group, Outcomes
-from magellan.core.errors import InputError, NotFiniteError
+from magellan.core.errors import InputError, NotFiniteError, not_allowed, shown
 from magellan.core.parsing import checked_numbers
 from magellan.samplers.choice import Choice
 
@@ -143,6 +143,7 @@ class RuleChoice(Choice):
         self._step = 0
         self._tries, self._last = np.zeros((2, len(self._arms)), np.int64)
         rule.start(len(self._arms))
+        self._kept = _plain_values(rule)
         self._cumulative: np.ndarray | None = None  # sum of the weights; None: outdated
 
     def update(self, arms: np.ndarray, outcomes: Outcomes) -> None:
@@ -188,7 +189,10 @@ class RuleChoice(Choice):
                 raise NotFiniteError(
                     f"goal weights must be finite and not negative: the rule gives {invalid[0]:g}"
                 )
-            self._cumulative = np.cumsum(weights)
+            with np.errstate(over="ignore"):
+                self._cumulative = np.cumsum(weights)
+            if not np.isfinite(self._cumulative[-1:]).all():
+                raise NotFiniteError("goal weights must have a finite sum: the rule's have not")
         return self._cumulative
 
     def _arm_stats(self) -> ArmStats:
@@ -219,6 +223,10 @@ class RuleChoice(Choice):
             new[name][...] = old[name]
 
     def state_dict(self) -> dict[str, Any]:
+        for name, value in _plain_values(self._rule).items():
+            if value != self._kept.get(name, value):
+                why = f", after {shown(self._kept[name])}: a checkpoint keeps arrays only"
+                raise not_allowed(f"rule: {name}", value, "an array, made in `start`", why)
         return {
             "step": self._step,
             "tries": self._tries.copy(),
@@ -239,3 +247,10 @@ class RuleChoice(Choice):
                 )
             array[...] = saved
         self._cumulative = None
+
+
+def _plain_values(rule: Rule) -> dict[str, Any]:
+    """Attributes of a rule that are numbers or texts of Python."""
+    return {
+        name: value for name, value in vars(rule).items() if isinstance(value, int | float | str)
+    }

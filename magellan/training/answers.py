@@ -17,6 +17,7 @@ from magellan.competence import Outcomes
 from magellan.competence.groups import advantages_of, grouped
 from magellan.config import RunConfig
 from magellan.core.columns import CRITIC
+from magellan.core.errors import not_allowed
 from magellan.samplers import GoalSampler
 from magellan.training.collect import Evaluator, drawn
 from magellan.training.evaluate import EvaluationSet
@@ -93,6 +94,9 @@ class Writer:
         texts = codec.decode(tokens)
         pairs = zip(positions.tolist(), texts, strict=True)
         right = [world.is_right(goals.goal(position), text) for position, text in pairs]
+        for value in right:
+            if value not in (0, 1):
+                raise not_allowed(f"world {world.name}: is_right", value, "True or False")
         return Answers(positions, prompts, tokens, np.array(right, float), entropy)
 
     def state_dict(self) -> dict[str, Any]:
@@ -121,9 +125,7 @@ class WritingTrainer(Trainer):
         settings = self.config.grpo
         self._written, outcomes = self.collector.practise(settings.prompts, settings.answers)
         self.steps += int((self._written.tokens >= 0).sum())
-        self.episodes += len(outcomes)
-        self._pending.append(outcomes)
-        self.record.practise(self.goals.categories_at(outcomes.goals), outcomes.success)
+        self._count(outcomes)
 
     @property
     def _can_learn(self) -> bool:

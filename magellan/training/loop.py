@@ -14,10 +14,11 @@ from magellan.backends import Backend
 from magellan.competence import Outcomes
 from magellan.config import UNIT_COLUMNS, Phase, RunConfig, phases_of
 from magellan.config.phases import goals_of
+from magellan.core.errors import InputError, not_allowed
 from magellan.core.finite import check_losses
 from magellan.core.parsing import checked_numbers
 from magellan.core.randomness import STREAMS, Streams, initial_seeds
-from magellan.model.chat import JUDGED
+from magellan.model.chat import JUDGED, WORLD
 from magellan.training.collect import Collector, Evaluator
 from magellan.training.estimators import Estimators, estimator_parts
 from magellan.training.evaluate import (
@@ -124,10 +125,21 @@ class Trainer:
             outcomes = self.collector.step(at_random)
             self.steps += self.collector.num_envs
             if len(outcomes):
-                self.episodes += len(outcomes)
-                self._pending.append(outcomes)
-                categories = self.goals.categories_at(outcomes.goals)
-                self.record.practise(categories, outcomes.success)
+                self._count(outcomes)
+
+    def _count(self, outcomes: Outcomes) -> None:
+        """Count finished episodes; those with impossible goals fail, unless rewards may err."""
+        rewards, categories = self.config.rewards, self.goals.categories_at(outcomes.goals)
+        won = (outcomes.success > 0) & ~self.goals.feasible[categories]
+        if won.any() and not rewards.false_positive and rewards.model == WORLD:
+            name = self.goals.world.categories[int(categories[won][0])].name
+            raise InputError(
+                f"world {self.config.world}: success at a goal of {name}, which is not `feasible`; "
+                "allowed: none"
+            )
+        self.episodes += len(outcomes)
+        self._pending.append(outcomes)
+        self.record.practise(categories, outcomes.success)
 
     def _play(self, goals: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Play one episode per goal, only to estimate competence; return success."""
@@ -215,7 +227,13 @@ class Trainer:
         outcomes = np.zeros(len(goals.positions))
         outcomes[played] = success
         for name, estimator in self.estimators.by_name.items():
-            now, delayed = estimator.predict(goals.space, goals.positions)
+            now, delayed = predicted = estimator.predict(goals.space, goals.positions)
+            for values in predicted:
+                if values.shape != goals.positions.shape or not np.all(
+                    (values >= 0) & (values <= 1)
+                ):
+                    allowed = f"one number from 0 to 1 for each of {len(goals.positions)} goals"
+                    raise not_allowed(f"estimator {name}: competence", values, allowed)
             for row in competence_rows(goals, now, delayed):
                 self.record.add("competence", {**point, "estimator": name, **row})
             self._record_goals({**point, "estimator": name}, goals, outcomes, now, delayed)

@@ -158,6 +158,23 @@ def remembering(memory, goals=6):
     return rule, GoalSampler(FewGoals([1] * goals), None, rule, NEVER, np.random.default_rng(0))
 
 
+def test_a_number_that_a_rule_changes_would_be_lost():
+    class Counting(Rule):
+        def start(self, n_arms):
+            self.seen = 0
+
+        def observe(self, arm, success, advantage):
+            self.seen += 1
+
+        def weights(self, arms):
+            return np.ones(len(arms.tries))
+
+    sampler = GoalSampler(TEN_GOALS, None, Counting(), NEVER, np.random.default_rng(0))
+    sampler.state_dict()
+    sampler.update(outcomes((1, 1)))
+    refuses("^rule: seen: 1 is not allowed, after 0: .*; allowed: an array", sampler.state_dict)
+
+
 @pytest.mark.parametrize(
     "memory", [np.zeros(6, bool), np.full(6, -np.inf), np.full(6, np.nan), np.array(2.0)]
 )
@@ -226,6 +243,11 @@ def test_a_signal_of_untried_goals_counts_from_the_start():
     chosen = np.where(np.arange(10) == 1, 0.0, 1 / 9)
     epsilon = sampler.epsilon
     np.testing.assert_allclose(sampler.probabilities(), epsilon / 10 + (1 - epsilon) * chosen)
+
+
+def test_weights_whose_sum_is_infinite_are_refused():
+    with pytest.raises(NotFiniteError, match=r"sampler own .* must have a finite sum"):
+        of_own(lambda now, delayed: np.full(len(now), 1e308))
 
 
 @pytest.mark.parametrize(("sign", "shown"), [(-1.0, "-0.5"), (np.inf, "inf")])

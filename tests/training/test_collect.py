@@ -5,13 +5,14 @@ from itertools import product
 import numpy as np
 import pytest
 
+from magellan.competence import Outcomes
 from magellan.config import resolve_run
 from magellan.config.schema import RewardConfig
 from magellan.core.randomness import STREAMS, choose, stream
 from magellan.model.chat import Chat
 from magellan.training.collect import Evaluator
 from magellan.training.loop import Trainer
-from tests.runs import SPACE
+from tests.runs import SPACE, config, refuses
 
 
 def test_choices_follow_the_probabilities_and_never_the_impossible():
@@ -114,3 +115,14 @@ def test_only_a_yes_is_a_success(answer, success, unread, monkeypatch):
         assert evaluator.judged(rewards, ended, lambda: ["a", "b"]).tolist() == [success, 1]
     assert len(asked) == 1 + (answer is None)  # what failed is asked again
     assert evaluator.facts()["evaluator"]["unread"] == unread * len(asked)
+
+
+def test_success_at_an_impossible_goal_ends_the_run():
+    trainer, wrong = (
+        Trainer(config("random", rewards={"false_positive": chance})) for chance in (0.0, 0.1)
+    )
+    kinds = trainer.goals.categories_at(np.arange(len(trainer.goals)))
+    won = Outcomes(np.flatnonzero(~trainer.goals.feasible[kinds])[:1], np.ones(1))
+    refuses("^world little_zoo: success at a goal of impossible, which", trainer._count, won)
+    wrong._count(won)
+    assert (trainer.episodes, wrong.episodes) == (0, 1)

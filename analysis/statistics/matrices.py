@@ -62,9 +62,10 @@ def success_curves(
         "category": evaluated_categories(results, goal_space, split),
         results.unit_column: evaluation_points(results, goal_space),
     }
-    places = (pd.Index(keys).get_indexer(frame[name]) for name, keys in axes.items())
+    places = np.array([pd.Index(keys).get_indexer(frame[name]) for name, keys in axes.items()])
+    asked = (places >= 0).all(axis=0)
     curves = np.full([len(keys) for keys in axes.values()], np.nan)
-    curves[tuple(places)] = frame[column]
+    curves[tuple(places[:, asked])] = frame[column][asked]
     return curves
 
 

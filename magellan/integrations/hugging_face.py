@@ -48,7 +48,8 @@ class HiddenStates:
 
     def _embed(self, texts: Sequence[str]) -> np.ndarray:
         rows = [torch.tensor(row) for row in self._tokenizer(list(texts))["input_ids"]]
-        config = self._model.config.get_text_config()
+        config: Any = getattr(self._model, "config", None)
+        config = config.get_text_config() if hasattr(config, "get_text_config") else config
         most = getattr(config, "max_position_embeddings", None) or math.inf
         for text, row in zip(texts, rows, strict=True):
             if not 0 < len(row) <= most:

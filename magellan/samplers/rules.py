@@ -224,8 +224,9 @@ class RuleChoice(Choice):
 
     def state_dict(self) -> dict[str, Any]:
         for name, value in _plain_values(self._rule).items():
-            if value != self._kept.get(name, value):
-                why = f", after {shown(self._kept[name])}: a checkpoint keeps arrays only"
+            kept = self._kept.get(name, value)
+            if value is not kept and value != kept:
+                why = f", after {shown(kept)}: a checkpoint keeps arrays only"
                 raise not_allowed(f"rule: {name}", value, "an array, made in `start`", why)
         return {
             "step": self._step,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -227,13 +227,9 @@ class Trainer:
         outcomes = np.zeros(len(goals.positions))
         outcomes[played] = success
         for name, estimator in self.estimators.by_name.items():
-            now, delayed = predicted = estimator.predict(goals.space, goals.positions)
-            for values in predicted:
-                if values.shape != goals.positions.shape or not np.all(
-                    (values >= 0) & (values <= 1)
-                ):
-                    allowed = f"one number from 0 to 1 for each of {len(goals.positions)} goals"
-                    raise not_allowed(f"estimator {name}: competence", values, allowed)
+            now, delayed = _checked(
+                name, estimator.predict(goals.space, goals.positions), len(outcomes)
+            )
             for row in competence_rows(goals, now, delayed):
                 self.record.add("competence", {**point, "estimator": name, **row})
             self._record_goals({**point, "estimator": name}, goals, outcomes, now, delayed)
@@ -296,6 +292,16 @@ class Trainer:
         self.estimators.load_state_dict(state["estimators"])
         self._load_practice(state)
         self.record.load_state_dict(state["record"])
+
+
+def _checked(name: str, predicted: Sequence[Any], n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Predictions of n goals, now and delayed; InputError if they are no chances."""
+    arrays = [np.asarray(values) for values in predicted]
+    right = (array.shape == (n,) and ((array >= 0) & (array <= 1)).all() for array in arrays)
+    if len(arrays) != 2 or not all(right):
+        allowed = f"now and delayed, one number from 0 to 1 for each of {n} goals"
+        raise not_allowed(f"estimator {name}: competence", predicted, allowed)
+    return arrays[0], arrays[1]
 
 
 def _concatenate(parts: list[Outcomes]) -> Outcomes:

@@ -265,6 +265,7 @@ CASES = {
     "n: 13 is not allowed; allowed: 0 to 12, the goals": lambda: new().sample(13, False),
     "outcomes: shapes of goals, success": lambda: new().update([1], [0, 1]),
     "success: 'x' is not allowed; allowed: numbers": lambda: new().update([0, 1], [0.5, "x"]),
+    "success: [0] is not allowed": lambda: new().update([0], np.zeros(1, "m8[ns]")),
     "indices: None is not allowed": lambda: new().update(None, [1]),
     "indices: 0 stands beside names": lambda: new().update([0, "grow cow"], [1, 1]),
     "indices: 'grow tiger' is not a goal": lambda: new().update(["grow tiger"], [1]),

@@ -73,11 +73,11 @@ BAD = [
     ([{"rate": 0.5, "prompt": [{"role": "user"}]}], RULE, "prompt: [{'role': 'user'}] is not"),
     ([{"rate": 0.5, "group": "a"}, {"rate": 0.5}], RULE, "group: in 1 of 2 rows; allowed: all or"),
     ([{"rate": 0.5, "probability": 1}], RULE, "line 1: probability: not allowed, as it is added"),
-    (rows(), ["--sampler", "online"], "sampler: online gives all rows, or groups, the same"),
+    (rows(), ["--sampler", "online"], "sampler: online gives the same prob"),
     (
         rows(group="aabbbb"),
         ["--sampler", "sec"],
-        "sampler: sec gives all rows, or groups, the same",
+        "sampler: sec gives the same prob",
     ),
     *(
         (rows(group="ababab"), ["--sampler", name], f"sampler: {name} compares older answers with")
